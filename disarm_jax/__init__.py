@@ -1,0 +1,43 @@
+"""Low-variance gradients for binary latent variables: DisARM and its relatives as pure JAX functions."""
+
+from disarm_jax import bernoulli, formulas
+from disarm_jax.estimators.antithetic import arm, disarm
+from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
+from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
+from disarm_jax.estimators.interpolated import interpolated
+from disarm_jax.estimators.multisample import multisample_disarm, naive_multisample_disarm, vimco
+from disarm_jax.estimators.registry import EstimatorInfo, estimator_info, estimator_names, make_estimator
+from disarm_jax.estimators.relaxation import rebar, relax
+from disarm_jax.estimators.score_function import reinforce, reinforce_loo
+from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Estimate",
+    "Estimator",
+    "EstimatorInfo",
+    "GradientVariance",
+    "HierarchicalEstimate",
+    "arm",
+    "bernoulli",
+    "disarm",
+    "estimator_info",
+    "estimator_names",
+    "expectation",
+    "formulas",
+    "gradient_variance",
+    "hierarchical",
+    "hierarchical_expectation",
+    "hierarchical_names",
+    "interpolated",
+    "make_estimator",
+    "multisample_disarm",
+    "naive_multisample_disarm",
+    "rebar",
+    "reinforce",
+    "reinforce_loo",
+    "relax",
+    "variance_loss",
+    "vimco",
+]

@@ -1,0 +1,147 @@
+"""What all estimators share: how f is called and checked, how options are checked, how samples become an estimate."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli
+from disarm_jax.estimators.types import Estimate, Estimator
+
+
+def at_least(option: str, value: int, minimum: int) -> int:
+    """An integer option, refused below its minimum."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{option} must be an integer of at least {minimum}, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{option} must be at least {minimum}, got {value}")
+    return value
+
+
+def one_of(option: str, value: str, accepted: tuple[str, ...]) -> str:
+    """A named option, refused unless it is one of the accepted."""
+    if value not in accepted:
+        raise ValueError(f"unknown {option} {value!r}; accepted: {', '.join(accepted)}")
+    return value
+
+
+def check_options(what: str, factory: Callable, options: dict) -> None:
+    """Refuses options that the factory does not take."""
+    accepted = tuple(inspect.signature(factory).parameters)
+    for option in options:
+        if option not in accepted:
+            raise TypeError(f"{what} has no option {option!r}; accepted: {', '.join(accepted) or 'none'}")
+
+
+def no_params(key: jax.Array, logits: jax.Array) -> tuple:
+    """The `init` of an estimator without tunables."""
+    bernoulli.as_logits(logits)
+    return ()
+
+
+def evaluate(f: Callable, points: Any, shape: tuple[int, ...], has_aux: bool = False) -> tuple[jax.Array, Any]:
+    """Calls f once, on all points stacked, and refuses what is not one real number per point.
+
+    Args:
+      f: the function inside the expectation.
+      points: what f takes: samples `[N, *batch, D]`, or a tuple of them for a hierarchy.
+      shape: `(N, *batch)`, what f must return.
+      has_aux: whether f returns a pair `(f_b, aux)`.
+
+    Returns:
+      f at the points and the auxiliary output (None without one).
+    """
+    out, aux = f(points), None
+    if has_aux:
+        if not (isinstance(out, tuple) and len(out) == 2):
+            raise TypeError(f"with has_aux=True f must return a pair (values, aux), got {type(out).__name__}")
+        out, aux = out
+        for leaf in jax.tree.leaves(aux):
+            if jnp.shape(leaf)[:1] != shape[:1]:
+                raise ValueError(
+                    f"auxiliary outputs of f need the sample axis of size {shape[0]} first, got shape {jnp.shape(leaf)}"
+                )
+    elif isinstance(out, tuple | list | dict) or out is None:
+        raise TypeError(f"f must return one array (or a pair, with has_aux=True), got {type(out).__name__}")
+    f_b = jnp.asarray(out)
+    if f_b.shape != shape:
+        raise ValueError(f"f must return one number per sample, shape {shape}, got shape {f_b.shape}")
+    if jnp.issubdtype(f_b.dtype, jnp.complexfloating):
+        raise TypeError(f"f must return real numbers, got dtype {f_b.dtype}")
+    return f_b, aux
+
+
+def widen(f_b: jax.Array, logits: jax.Array) -> tuple[jax.Array, jnp.dtype]:
+    """f in float32 or wider, and the dtype of its mean: f's own, or the logits' for an integer or boolean f."""
+    floating = jnp.issubdtype(f_b.dtype, jnp.floating)
+    return f_b.astype(bernoulli.wide_dtype(f_b, logits)), f_b.dtype if floating else logits.dtype
+
+
+def mean_value(f_b: jax.Array) -> jax.Array:
+    """The mean over the sample axis."""
+    return jnp.mean(f_b, axis=0)
+
+
+def from_samples(
+    draw: Callable,
+    gradient: Callable,
+    *,
+    value: Callable = mean_value,
+    init: Callable = no_params,
+    variance_loss: Callable | None = None,
+) -> Estimator:
+    """An estimator that evaluates f at hard samples only: a sampler and a formula.
+
+    The formula sees f without derivatives, and f sees the samples without tangents, so f is never differentiated
+    with respect to b.
+
+    Args:
+      draw: `(params, key, logits) -> (b, noise)`, with samples b `[N, *batch, D]` that each have the law q and whatever
+        else the formula needs. The logits it gets are stopped and float32 or wider.
+      gradient: `(params, logits, b, noise, f_b) -> [*batch, D]`, with f_b `[N, *batch]`.
+      value: `[N, *batch] -> [*batch]`, what the estimate's value makes of f at the samples.
+      init: as in `Estimator`.
+      variance_loss: as in `Estimator`.
+    """
+
+    def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
+        logits = bernoulli.as_logits(logits)
+        alpha = bernoulli.stop_and_widen(logits)
+        b, noise = draw(params, key, alpha)
+        f_b, aux = evaluate(f, b.astype(logits.dtype), b.shape[:-1], has_aux)
+        f_b, value_dtype = widen(f_b, logits)
+        grad = gradient(params, alpha, b, noise, lax.stop_gradient(f_b))
+        estimate = Estimate(value(f_b).astype(value_dtype), grad.astype(logits.dtype))
+        return (estimate, aux) if has_aux else estimate
+
+    return Estimator(init, apply, variance_loss)
+
+
+def apply_with_aux(est: Estimator, has_aux: bool, *args: Any) -> tuple[Any, Any]:
+    """The estimate and the auxiliary output (None without one); an estimator that knows no aux is only asked for it."""
+    return est.apply(*args, has_aux=True) if has_aux else (est.apply(*args), None)
+
+
+def mean_aux(aux: Any) -> Any:
+    """Auxiliary outputs averaged over the sample axis."""
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), aux)
+
+
+def attach(value: jax.Array, grads_and_logits: Iterable[tuple[jax.Array, jax.Array]]) -> jax.Array:
+    """The value, with the gradients as its derivative with respect to the logits.
+
+    Adds stop(grad) · (logits − stop(logits)), which is zero, instead of a custom derivative rule: f may close over
+    tracers of outer transformations, and this works in forward mode too.
+    """
+    for grad, logits in grads_and_logits:
+        zero = bernoulli.wide(logits - lax.stop_gradient(logits))
+        value = value + jnp.sum(bernoulli.wide(lax.stop_gradient(grad)) * zero, axis=-1).astype(value.dtype)
+    return value
+
+
+def sum_of_squares(grads: Any) -> jax.Array:
+    """Σ grad² over all axes and layers: its expectation is the summed variance, up to a constant."""
+    return sum(jnp.sum(bernoulli.wide(grad) ** 2) for grad in jax.tree.leaves(grads))

@@ -1,0 +1,101 @@
+"""RELAX for a chain of stochastic layers, with a control variate for each of them.
+
+c_t(z) = η f(b_1, …, b_{t−1}, σ(z/τ), σ(z_{t+1}/τ), …, σ(z_T/τ)) + r_t(z), with z_{s+1} = layer_{s+1}(σ(z_s/τ)) + noise.
+It must be continuous in z and may not see the trunk's b_t, so the later layers are computed again from σ(z/τ), relaxed
+as well. They reuse the trunk's noise, which is independent of b_t and keeps c_t close to f at the trunk.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli, formulas
+from disarm_jax.estimators import contract, relaxation
+from disarm_jax.estimators.branching import chain_keys, check_layers, layer_logits, sum_of_squares_loss
+from disarm_jax.estimators.types import Estimator, HierarchicalEstimate
+
+LATER_LAYERS = ("relaxed", "hard")
+
+
+def relax(
+    *,
+    init_temperature: float = 0.1,
+    init_scale: float = 1.0,
+    hidden: int = 137,
+    control_variate: tuple[Callable, Callable] | None = None,
+    later_layers: str = "relaxed",
+) -> Estimator:
+    """Hierarchical RELAX; `params` is a tuple with the one-layer estimator's tunables for each layer.
+
+    `later_layers="hard"` draws hard samples of the layers after t in c_t, as the authors' code did. They jump as z
+    moves, and the jumps have a derivative that no sample shows: this variant is biased, and here for comparison only.
+    """
+    contract.one_of("later_layers", later_layers, LATER_LAYERS)
+    network = relaxation.network_of(hidden, control_variate)
+    init_layer = relaxation.tunables(init_temperature, init_scale, network)
+
+    def init(key: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple:
+        def trunk_logits(inputs):
+            rows, trunk = None, []
+            for t in range(check_layers(layers)):
+                rows = layer_logits(layers, t, inputs, rows)
+                trunk.append(rows[0])
+            return trunk
+
+        shapes = jax.eval_shape(trunk_logits, inputs)
+        keys = chain_keys(key, len(shapes))
+        return tuple(init_layer(k, jnp.zeros(s.shape, s.dtype)) for k, s in zip(keys, shapes, strict=True))
+
+    def apply(params: Any, key: jax.Array, inputs: Any, layers: Sequence[Callable], f: Callable, *, has_aux=False):
+        depth = check_layers(layers)
+        trunk, alphas, noises, uniforms, b, redraw_keys = [], [], [], [], [], []
+        rows = None
+        for t, layer_key in enumerate(chain_keys(key, depth)):
+            logits = layer_logits(layers, t, inputs, rows)
+            alpha = bernoulli.stop_and_widen(logits[0])
+            noise_key, uniform_key, *redraw_key = jax.random.split(layer_key, 2 + (later_layers == "hard"))
+            noises.append(bernoulli.logistic_noise(noise_key, alpha.shape, alpha.dtype))
+            uniforms.append(bernoulli.open_uniform(uniform_key, alpha.shape, alpha.dtype))
+            redraw_keys += redraw_key
+            trunk.append(logits[0])
+            alphas.append(alpha)
+            b.append(bernoulli.threshold(alpha, noises[t]))
+            rows = b[t][None].astype(logits.dtype)
+        hard = tuple(b_t[None].astype(logits.dtype) for b_t, logits in zip(b, trunk, strict=True))
+        f_b, aux = contract.evaluate(f, hard, hard[0].shape[:-1], has_aux)
+        f_b, value_dtype = contract.widen(f_b[0], trunk[0])
+
+        def after(t, rows):
+            """Layer t in the control variates of the layers before it, two rows each."""
+            logits = bernoulli.wide(layer_logits(layers, t, inputs, rows))
+            if later_layers == "hard":
+                return bernoulli.threshold(logits, bernoulli.logistic_noise(redraw_keys[t], logits.shape, logits.dtype))
+            rates = jnp.repeat(jnp.stack([relaxation.rate(p, logits.dtype) for p in params[:t]]), 2)
+            return jax.nn.sigmoid((logits + noises[t][None]) * rates.reshape(-1, *(1,) * (logits.ndim - 1)))
+
+        def controls(alphas):
+            # Rows 2s and 2s + 1 are the control variate of layer s at z and z̃: the trunk's bits before layer s,
+            # relaxed bits from there on.
+            zs, columns = [], []
+            for t, alpha in enumerate(alphas):
+                zs.append(relaxation.noisy_logits(alpha, b[t], noises[t], uniforms[t]))
+                own = jax.nn.sigmoid(zs[t] * relaxation.rate(params[t], alpha.dtype))
+                left = [after(t, columns[-1][: 2 * t])] if t else []
+                staying = jnp.broadcast_to(b[t][None], (2 * (depth - t - 1), *b[t].shape))
+                columns.append(jnp.concatenate([*left, own, staying]).astype(trunk[t].dtype))
+            f_relaxed, _ = contract.evaluate(f, tuple(columns), columns[0].shape[:-1], has_aux)
+            f_relaxed = jnp.split(contract.widen(f_relaxed, alphas[0])[0], depth)
+            return jnp.concatenate([relaxation.control(params[t], network, f_relaxed[t], zs[t]) for t in range(depth)])
+
+        c, slopes = relaxation.value_and_slopes(controls, tuple(alphas))
+        grads = tuple(
+            formulas.relax(alphas[t], b[t], lax.stop_gradient(f_b), c[2 * t + 1], slopes[t]).astype(trunk[t].dtype)
+            for t in range(depth)
+        )
+        estimate = HierarchicalEstimate(f_b.astype(value_dtype), grads, tuple(trunk))
+        return (estimate, aux) if has_aux else estimate
+
+    return Estimator(init, apply, sum_of_squares_loss(apply))

@@ -1,0 +1,66 @@
+"""The paper's appendix B: a coupling between independent and antithetic, chosen by the variance it gives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli, formulas
+from disarm_jax.estimators import contract
+from disarm_jax.estimators.types import Estimator
+
+
+def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> Estimator:
+    """The interpolated estimator: each coordinate of a pair is antithetic with probability β, else independent.
+
+    ½ (f(b) − f(b̃)) (b − b̃) σ(|α|) / (β + (1−β) σ(|α|)), averaged over pairs: REINFORCE-LOO at β = 0, DisARM at β = 1.
+    Unbiased for every β in [0, 1]; two evaluations of f per pair; f is not differentiated.
+
+    `params` is `{"beta": β}`, learnt by descending `variance_loss`. β also changes the law of the samples, which that
+    loss accounts for and the derivative of `grad` alone does not. `apply` does not clip β: whoever trains it projects
+    it to [0, 1] after each update.
+
+    Args:
+      num_pairs: number of pairs, independent of each other.
+      init_beta: β at the start, in [0, 1].
+      per_dimension: one β for each of the D coordinates instead of a shared one.
+
+    Example:
+      >>> est = dj.interpolated(init_beta=0.3)
+      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
+      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: b.sum(-1))
+      >>> params["beta"], out.grad.shape
+      (Array(0.3, dtype=float32), (5, 3))
+    """
+    contract.at_least("num_pairs", num_pairs, 1)
+    if not 0 <= init_beta <= 1:
+        raise ValueError(f"init_beta must be in [0, 1], got {init_beta}")
+
+    def init(key, logits):
+        logits = bernoulli.as_logits(logits)
+        return {"beta": jnp.full(logits.shape[-1:] if per_dimension else (), init_beta, bernoulli.wide_dtype(logits))}
+
+    def draw(params, key, logits):
+        beta = lax.stop_gradient(params["beta"])
+        return jnp.concatenate(bernoulli.interpolated_pairs(key, logits, beta, num_pairs)), None
+
+    def per_pair(params, logits, b, f_b):
+        return formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), params["beta"])
+
+    def gradient(params, logits, b, noise, f_b):
+        return jnp.mean(per_pair(params, logits, b, f_b), axis=0)
+
+    def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
+        # The pairs are independent, so the variance of their mean is the sum of theirs over num_pairs². Of each,
+        # E g² is differentiated in β through g and through the law of the pair: g² + stop(g²) log P_β(pair).
+        alpha = bernoulli.stop_and_widen(bernoulli.as_logits(logits))
+        b, _ = draw(params, key, alpha)
+        f_b, _ = contract.evaluate(f, b.astype(logits.dtype), b.shape[:-1])
+        f_b, _ = contract.widen(lax.stop_gradient(f_b), alpha)
+        squares = jnp.sum(per_pair(params, alpha, b, f_b) ** 2, axis=-1)
+        log_prob = jnp.sum(bernoulli.interpolated_log_prob(alpha, *jnp.split(b, 2), params["beta"]), axis=-1)
+        return jnp.sum(squares + lax.stop_gradient(squares) * log_prob.astype(squares.dtype)) / num_pairs**2
+
+    return contract.from_samples(draw, gradient, init=init, variance_loss=variance_loss)

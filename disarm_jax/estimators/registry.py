@@ -1,0 +1,173 @@
+"""The one place where a name becomes an estimator, and where is written what each of them is good for."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from disarm_jax.estimators import antithetic, contract, interpolated, multisample, relaxation, score_function
+from disarm_jax.estimators.types import Estimator
+
+
+class EstimatorInfo(NamedTuple):
+    """What a user asks before choosing an estimator.
+
+    Attributes:
+      name: as in configs.
+      objective: "expectation" for E f(b), "bound" for the multi-sample bound with f = log w.
+      unbiased: whether its mean is the exact gradient.
+      needs_grad: whether f is differentiated with respect to b, and so must be defined between 0 and 1.
+      evaluations: evaluations of f per estimate and example, relaxed ones included.
+      paper: where it comes from.
+      advice: one line, when to prefer it.
+    """
+
+    name: str
+    objective: str
+    unbiased: bool
+    needs_grad: bool
+    evaluations: int
+    paper: str
+    advice: str
+
+
+class _Entry(NamedTuple):
+    factory: Callable[..., Estimator]
+    evaluations: Callable[[dict], int]  # from the options
+    paper: str
+    advice: str
+    objective: str = "expectation"
+    unbiased: bool = True
+    needs_grad: bool = False
+
+
+def _samples(options: dict) -> int:
+    return options["num_samples"] * options.get("repeats", 1)
+
+
+def _pairs(options: dict) -> int:
+    return 2 * options["num_pairs"]
+
+
+def _relaxations(options: dict) -> int:
+    return 3
+
+
+_ENTRIES = {
+    "arm": _Entry(
+        antithetic.arm,
+        _pairs,
+        "Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019",
+        "To compare with earlier work; DisARM costs the same and never has more variance.",
+    ),
+    "disarm": _Entry(
+        antithetic.disarm,
+        _pairs,
+        "Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
+        "The default: any f, two evaluations, nothing to tune.",
+    ),
+    "interpolated": _Entry(
+        interpolated.interpolated,
+        _pairs,
+        "Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
+        "When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.",
+    ),
+    "multisample_disarm": _Entry(
+        multisample.multisample_disarm,
+        _pairs,
+        "Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
+        "The default for a multi-sample bound; K pairs optimise the K-sample bound.",
+        objective="bound",
+    ),
+    "naive_multisample_disarm": _Entry(
+        multisample.naive_multisample_disarm,
+        _pairs,
+        "Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)",
+        "To show what the local form gains; not for use.",
+        objective="bound",
+    ),
+    "rebar": _Entry(
+        relaxation.rebar,
+        _relaxations,
+        "Tucker et al., REBAR: Low-variance, unbiased gradient estimates for discrete latent variable models, 2017",
+        "When f is differentiable between 0 and 1 and you can learn two tunables alongside.",
+        needs_grad=True,
+    ),
+    "reinforce": _Entry(
+        score_function.reinforce,
+        _samples,
+        "Williams, Simple statistical gradient-following algorithms, Machine Learning 1992",
+        "Only if f can be evaluated once; otherwise take reinforce_loo or disarm.",
+    ),
+    "reinforce_loo": _Entry(
+        score_function.reinforce_loo,
+        _samples,
+        "Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
+        "A strong baseline with many samples, or when antithetic pairs do not suit f.",
+    ),
+    "relax": _Entry(
+        relaxation.relax,
+        _relaxations,
+        "Grathwohl et al., Backpropagation through the void, ICLR 2018",
+        "When f is differentiable and close to linear between 0 and 1; about twice the time of DisARM.",
+        needs_grad=True,
+    ),
+    "vimco": _Entry(
+        multisample.vimco,
+        _samples,
+        "Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016",
+        "The baseline for a multi-sample bound, or when the bound needs an odd number of samples.",
+        objective="bound",
+    ),
+}
+
+
+def estimator_names() -> tuple[str, ...]:
+    """The names that `make_estimator` takes, sorted.
+
+    >>> "disarm" in dj.estimator_names()
+    True
+    """
+    return tuple(sorted(_ENTRIES))
+
+
+def make_estimator(name: str, **options: Any) -> Estimator:
+    """An estimator by the name used in configs.
+
+    Args:
+      name: one of `estimator_names()`.
+      **options: of its factory; every one has a default.
+
+    >>> est = dj.make_estimator("disarm", num_pairs=2)
+    >>> est.apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1)).grad.shape
+    (5, 3)
+    """
+    entry = _entry(name, options)
+    return entry.factory(**options)
+
+
+def estimator_info(name: str, **options: Any) -> EstimatorInfo:
+    """What an estimator needs and gives; `evaluations` is counted for the options given.
+
+    >>> info = dj.estimator_info("disarm", num_pairs=3)
+    >>> info.objective, info.unbiased, info.needs_grad, info.evaluations
+    ('expectation', True, False, 6)
+    """
+    entry = _entry(name, options)
+    entry.factory(**options)  # refuses bad values
+    defaults = {key: p.default for key, p in inspect.signature(entry.factory).parameters.items()}
+    return EstimatorInfo(
+        name,
+        entry.objective,
+        entry.unbiased,
+        entry.needs_grad,
+        entry.evaluations(defaults | options),
+        entry.paper,
+        entry.advice,
+    )
+
+
+def _entry(name: str, options: dict) -> _Entry:
+    if name not in _ENTRIES:
+        raise ValueError(f"unknown estimator {name!r}; known: {', '.join(estimator_names())}")
+    contract.check_options(name, _ENTRIES[name].factory, options)
+    return _ENTRIES[name]
