@@ -134,7 +134,7 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
 
     With m = σ(−|α|) the probability of the rarer bit and s = 1 − m:
     P = m (s + β m) if the bits differ, m² (1 − β) if both are the rarer bit, s² − β m² if both are the likelier one.
-    Pairs that the coupling cannot produce (β = 1) get a finite value, so that no gradient is lost to 0 · ∞.
+    Pairs that the coupling cannot produce (β = 1) have −∞, with a zero derivative instead of 0 · ∞.
     """
     logits, beta = lift(logits, b.ndim), lift(beta, b.ndim)
     log_rare = jax.nn.log_sigmoid(-jnp.abs(logits))
@@ -142,7 +142,8 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
     differ, both_likely = b != b_tilde, (b == 1) == (logits > 0)
     in_beta = jnp.where(differ, likely + beta * rare, jnp.where(both_likely, likely**2 - beta * rare**2, 1 - beta))
     constant = jnp.where(differ, log_rare, jnp.where(both_likely, jnp.zeros_like(log_rare), 2 * log_rare))
-    return constant + jnp.log(jnp.where(in_beta > 0, in_beta, jnp.ones_like(in_beta)))
+    possible = in_beta > 0
+    return jnp.where(possible, constant + jnp.log(jnp.where(possible, in_beta, jnp.ones_like(in_beta))), -jnp.inf)
 
 
 def conditional_logit(logits: jax.Array, b: jax.Array, uniform: jax.Array) -> jax.Array:

@@ -61,6 +61,7 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
         f_b, _ = contract.widen(lax.stop_gradient(f_b), alpha)
         squares = jnp.sum(per_pair(params, alpha, b, f_b) ** 2, axis=-1)
         log_prob = jnp.sum(bernoulli.interpolated_log_prob(alpha, *jnp.split(b, 2), params["beta"]), axis=-1)
+        log_prob = jnp.where(jnp.isfinite(log_prob), log_prob, 0)  # noise on the threshold can make an impossible pair
         return jnp.sum(squares + lax.stop_gradient(squares) * log_prob.astype(squares.dtype)) / num_pairs**2
 
     return contract.from_samples(draw, gradient, init=init, variance_loss=variance_loss)

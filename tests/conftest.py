@@ -1,0 +1,23 @@
+"""Settings of the whole suite: JAX's laxness is an error here."""
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture
+def x64():
+    """Runs the test in float64."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def quick_compile():
+    """Compiles without most optimisations, for tests of small arrays that would only wait for the compiler."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()

@@ -1,0 +1,294 @@
+"""Chains of layers: Algorithm 1 against exact enumeration, RELAX by z-tests, and one layer equal to the flat estimators."""
+
+import exact
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import disarm_jax as dj
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+BETAS = {"disarm": 1.0, "reinforce_loo": 0.0}  # the coupling of b_t and its partner
+CHAINS = {  # D_t of each layer; the weights are fixed numbers without a pattern
+    "two layers": (2, 2),
+    "three layers": (1, 1, 1),
+}
+
+
+def make_chain(dims):
+    """Weights of the chain, its layers as functions of the weights (numpy or JAX), and a table f of all bits."""
+    rng = np.random.default_rng(5)
+    weights = [
+        (1.5 * rng.normal(size=(d_in, d)), rng.normal(size=d)) for d_in, d in zip((1, *dims), dims, strict=False)
+    ]
+    f = exact.table_function(sum(dims), seed=2)
+    return weights, f
+
+
+def apply_layer(weights, b):
+    kernel, bias = weights
+    return b @ kernel + bias.reshape((1,) * (b.ndim - 1) + bias.shape)
+
+
+def exact_expectation(weights, f, dims, inputs):
+    """E f over all 2^(Σ D_t) chains; differentiable in the weights by JAX, the law being written out."""
+    bits = exact.outcomes(sum(dims))
+    total, offset, previous = 0.0, 0, jnp.broadcast_to(inputs, (len(bits), 1))
+    for t, dim in enumerate(dims):
+        b = jnp.asarray(bits[:, offset : offset + dim])
+        total = total + dj.bernoulli.log_prob(apply_layer(weights[t], previous), b)
+        offset, previous = offset + dim, b
+    return jnp.sum(jnp.exp(total) * f(bits))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("name", ["disarm", "reinforce_loo"])
+def test_exact_mean_and_variance(name, chain):
+    """Algorithm 1 over all its outcomes: the mean is the exact gradient in the weights of every layer (1e-10)."""
+    dims, inputs = CHAINS[chain], np.array([0.6])
+    weights, f = make_chain(dims)
+    layers = [
+        lambda _: inputs @ weights[0][0] + weights[0][1],
+        *(lambda b, w=w: b @ w[0] + w[1] for w in weights[1:]),
+    ]
+    columns, probabilities = exact.chain_law(layers, dims, BETAS[name])
+    assert probabilities.sum() == pytest.approx(1, abs=1e-12)
+    f_rows = f(np.concatenate(columns, axis=-1))  # [M, T + 1]
+    truth = jax.grad(exact_expectation)(jax.tree.map(jnp.asarray, weights), f, dims, inputs)
+    for t in range(len(dims)):
+        b, b_tilde = columns[t][:, 0], columns[t][:, t + 1]
+        before = columns[t - 1][:, 0] if t else np.broadcast_to(inputs, (len(b), 1))
+        logits = before @ weights[t][0] + weights[t][1]
+        pair = b, b_tilde, f_rows[:, 0], f_rows[:, t + 1]
+        if name == "disarm":
+            ours, reference = dj.formulas.disarm(jnp.asarray(logits), *pair), exact.disarm(logits, *pair)
+        else:
+            stacked = np.stack(pair[:2]), np.stack(pair[2:])
+            ours = dj.formulas.reinforce_loo(jnp.asarray(logits), *stacked)
+            reference = exact.reinforce_loo(logits, *stacked)
+        np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-12)
+        for g, expected in ((ours, truth[t][1]), (np.einsum("mi,mj->mij", before, ours), truth[t][0])):
+            mean, variance = exact.moments(probabilities, np.asarray(g))
+            np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-10)
+        _, variance = exact.moments(probabilities, np.asarray(ours))
+        np.testing.assert_allclose(variance, exact.moments(probabilities, reference)[1], rtol=1e-10, atol=1e-14)
+
+
+def capture(name, dims, draws):
+    """One call of `apply` on a large batch of one input: columns that f received, estimate, weights and f."""
+    weights, f = make_chain(dims)
+    table, columns, calls = jnp.asarray(f.table), [], []
+
+    def traced_f(b):
+        columns.append(b)
+        bits = jnp.concatenate(b, axis=-1)
+        return table[(bits @ jnp.asarray(2.0 ** np.arange(sum(dims))[::-1])).astype(int)]
+
+    def layer(t):
+        def call(b):
+            calls.append((t, b.shape))
+            return apply_layer(jax.tree.map(jnp.asarray, weights[t]), b)
+
+        return call
+
+    inputs = jnp.full((draws, 1), 0.6)
+    layers = [layer(t) for t in range(len(dims))]
+    est = dj.hierarchical(name)
+    out = est.apply(est.init(jax.random.key(0), inputs, layers), jax.random.key(4), inputs, layers, traced_f)
+    return [np.asarray(c) for c in columns[0]], out, weights, f, columns, calls
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("name", ["disarm", "reinforce_loo", "arm"])
+def test_law_and_formula_through_apply(name, chain):
+    dims, draws = CHAINS[chain], 400_000
+    columns, out, weights, f, all_columns, calls = capture(name, dims, draws)
+    depth = len(dims)
+    assert len(all_columns) == 1  # T + 1 evaluations, in one call
+    assert [c.shape for c in columns] == [(depth + 1, draws, d) for d in dims]
+    assert [t for t, _ in calls][-depth:] == list(range(depth))  # one call of each layer
+    inputs = np.array([0.6])
+    layers = [
+        lambda _: inputs @ weights[0][0] + weights[0][1],
+        *(lambda b, w=w: b @ w[0] + w[1] for w in weights[1:]),
+    ]
+    _, probabilities = exact.chain_law(layers, dims, BETAS.get(name, 1.0))
+    # The rows of layer t that are not copies of the trunk: trunk, branches that left before, the partner.
+    bits = np.concatenate([np.moveaxis(c[: t + 2], 1, 0).reshape(draws, -1) for t, c in enumerate(columns)], axis=1)
+    assert exact.chi_square(bits, probabilities) > 1e-4
+    for t, column in enumerate(columns):
+        np.testing.assert_array_equal(column[t + 2 :], np.broadcast_to(column[:1], column[t + 2 :].shape))
+    f_rows = f(np.concatenate(columns, axis=-1))
+    np.testing.assert_allclose(out.value, f_rows.mean(axis=0), atol=1e-12)
+    for t in range(depth):
+        before = columns[t - 1][0] if t else np.full((draws, 1), 0.6)
+        logits = before @ weights[t][0] + weights[t][1]
+        np.testing.assert_allclose(out.logits[t], logits, atol=1e-12)
+        pair = columns[t][0], columns[t][t + 1], f_rows[0], f_rows[t + 1]
+        if name == "disarm":
+            np.testing.assert_allclose(out.grads[t], exact.disarm(logits, *pair), rtol=0, atol=1e-12)
+        elif name == "reinforce_loo":
+            loo = exact.reinforce_loo(logits, np.stack(pair[:2]), np.stack(pair[2:]))
+            np.testing.assert_allclose(out.grads[t], loo, rtol=0, atol=1e-12)
+        else:  # read u off the gradient: it must reproduce the pair
+            delta = pair[2] - pair[3]
+            seen = delta != 0
+            u = 0.5 + np.asarray(out.grads[t])[seen] / delta[seen, None]
+            np.testing.assert_array_equal(pair[0][seen], 1 - u < expit(logits[seen]))
+            np.testing.assert_array_equal(pair[1][seen], u < expit(logits[seen]))
+
+
+def smooth_f(b):
+    """Nonlinear in all layers; defined for relaxed bits."""
+    first, second = b[0].sum(-1), b[-1].sum(-1)
+    return (first - 0.6) ** 2 + 1.5 * b[0][..., 0] * b[-1][..., 1] - second * first
+
+
+SMOOTH = [
+    (np.array([[0.9, -0.4]]), np.array([0.2, -0.5])),
+    (np.array([[1.5, -1.0], [0.7, 2.0]]), np.array([-0.3, 0.4])),
+]
+
+
+def mean_gradients(est, draws, key, f=smooth_f, weights=SMOOTH):
+    """Gradients in the biases of both layers, one per draw, and the exact ones."""
+    inputs = jnp.full((draws, 1), 0.6)
+    weights = jax.tree.map(jnp.asarray, weights)
+    layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+    params = jax.tree.map(lambda p: p + 0.3, est.init(jax.random.key(1), inputs, layers))
+    out = jax.jit(lambda key: est.apply(params, key, inputs, layers, f))(key)
+    bits = exact.outcomes(4)
+    values = np.asarray(f((jnp.asarray(bits[:, :2]), jnp.asarray(bits[:, 2:]))))
+    truth = jax.grad(exact_expectation)(weights, lambda _: values, (2, 2), jnp.array([0.6]))
+    return [np.asarray(g) for g in out.grads], [np.asarray(w[1]) for w in truth]
+
+
+@pytest.mark.parametrize("later_layers", ["relaxed", "hard"])
+def test_relax_is_unbiased_and_the_hard_variant_is_not(later_layers):
+    """2,000,000 draws, a standard error below 1% of the gradient's norm."""
+    est = dj.hierarchical("relax", later_layers=later_layers, hidden=4)
+    worst = 0.0
+    for grads, truth in zip(*mean_gradients(est, 2_000_000, jax.random.key(2)), strict=True):
+        stderr = grads.std(axis=0) / np.sqrt(len(grads))
+        assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
+        worst = max(worst, np.abs((grads.mean(axis=0) - truth) / stderr).max())
+    assert worst < 4 if later_layers == "relaxed" else worst > 15
+
+
+def test_relax_calls_f_twice_and_each_layer_as_little_as_possible():
+    shapes = []
+
+    def f(b):
+        shapes.append([c.shape for c in b])
+        return smooth_f(b)
+
+    layers = [lambda x: x @ jnp.ones((3, 2)), lambda b: b @ jnp.ones((2, 4)), lambda b: b @ jnp.ones((4, 5))]
+    est = dj.hierarchical("relax")
+    inputs = jnp.ones((7, 3))
+    params = est.init(jax.random.key(0), inputs, layers)
+    out = jax.eval_shape(lambda key: est.apply(params, key, inputs, layers, f), jax.random.key(1))
+    assert shapes == [[(1, 7, 2), (1, 7, 4), (1, 7, 5)], [(6, 7, 2), (6, 7, 4), (6, 7, 5)]]
+    assert [g.shape for g in out.grads] == [(7, 2), (7, 4), (7, 5)]
+
+
+@pytest.mark.parametrize("name", dj.hierarchical_names())
+def test_one_layer_is_the_flat_estimator(name):
+    """To the bit, with the same key."""
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)))
+    flat, chain = dj.make_estimator(name), dj.hierarchical(name)
+
+    def f(b):
+        return (b.sum(-1) - 1.2) ** 2 + b[..., 0]
+
+    layers = [lambda x: x]
+    params = flat.init(jax.random.key(0), logits)
+    chain_params = chain.init(jax.random.key(0), logits, layers)
+    assert jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), params, chain_params[0] if chain_params else ())) == [True] * len(jax.tree.leaves(params))  # fmt: skip
+    one = flat.apply(params, jax.random.key(1), logits, f)
+    other = chain.apply(chain_params, jax.random.key(1), logits, layers, lambda b: f(b[0]))
+    np.testing.assert_array_equal(one.value, other.value)
+    np.testing.assert_array_equal(one.grad, other.grads[0])
+
+
+@pytest.mark.parametrize("name", dj.hierarchical_names())
+def test_expectation_differentiates_layers_and_f(name):
+    """In the weights of the layers: the estimate's gradients pulled back by hand. In f's own: the ordinary derivative."""
+    est = dj.hierarchical(name)
+    inputs, key = jnp.full((5, 1), 0.6), jax.random.key(3)
+    weights = jax.tree.map(jnp.asarray, SMOOTH)
+    params = est.init(key, inputs, [lambda b, w=w: apply_layer(w, b) for w in weights])
+
+    def objective(weights, scale):
+        layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+        return dj.hierarchical_expectation(est)(params, key, inputs, layers, lambda b: scale * smooth_f(b)).sum()
+
+    def estimate(weights):
+        layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+        return est.apply(params, key, inputs, layers, lambda b: 2.0 * smooth_f(b))
+
+    value, (in_weights, in_scale) = jax.jit(jax.value_and_grad(objective, argnums=(0, 1)))(weights, 2.0)
+    out = jax.jit(estimate)(weights)
+    assert value == pytest.approx(float(out.value.sum()))
+    assert in_scale == pytest.approx(float(out.value.sum()) / 2)
+    (by_hand,) = jax.jit(lambda grads: jax.vjp(lambda w: estimate(w).logits, weights)[1](grads))(out.grads)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), in_weights, by_hand)
+    tangent = jax.tree.map(jnp.ones_like, weights)
+    forward = jax.jit(lambda t: jax.jvp(lambda w: objective(w, 2.0), (weights,), (t,))[1])(tangent)
+    assert forward == pytest.approx(sum(float(leaf.sum()) for leaf in jax.tree.leaves(in_weights)))
+
+
+def test_auxiliary_outputs():
+    layers = [lambda x: x, lambda b: b @ jnp.ones((3, 2))]
+    inputs = jnp.zeros((4, 3))
+    for name in dj.hierarchical_names():
+        est = dj.hierarchical(name)
+        params = est.init(jax.random.key(0), inputs, layers)
+        f = lambda b: (b[0].sum(-1), {"samples": b[1]})
+        args = params, jax.random.key(1), inputs
+        out, aux = jax.jit(lambda *a, est=est: est.apply(*a, layers, f, has_aux=True))(*args)
+        assert aux["samples"].shape == (1 if name == "relax" else 3, 4, 2)
+        expectation = dj.hierarchical_expectation(est, has_aux=True)
+        value, mean = jax.jit(lambda *a, expectation=expectation: expectation(*a, layers, f))(*args)
+        np.testing.assert_array_equal(value, out.value)
+        np.testing.assert_array_equal(mean["samples"], aux["samples"].mean(axis=0))
+
+
+def test_layers_that_ignore_their_input_are_broadcast():
+    layers = [lambda x: x, lambda b: jnp.zeros(2), lambda b: jnp.zeros((4, 5))]
+    for name in dj.hierarchical_names():
+        est = dj.hierarchical(name)
+        params = est.init(jax.random.key(0), jnp.zeros((4, 3)), layers)
+        apply = lambda key, est=est, params=params: est.apply(
+            params, key, jnp.zeros((4, 3)), layers, lambda b: b[2].sum(-1)
+        )
+        out = jax.eval_shape(apply, jax.random.key(1))
+        assert [g.shape for g in out.grads] == [g.shape for g in out.logits] == [(4, 3), (4, 2), (4, 5)]
+
+
+def test_inputs_reach_the_first_layer_untouched():
+    images = {"pixels": np.zeros((4, 3), np.uint8)}
+    layers = [lambda x: (x["pixels"].astype(jnp.float32) / 255) @ jnp.ones((3, 2), jnp.float32)]
+    out = dj.hierarchical("disarm").apply((), jax.random.key(0), images, layers, lambda b: b[0].sum(-1))
+    assert out.grads[0].shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: dj.hierarchical("vimco"), ValueError, "'vimco'; known: arm, disarm, reinforce_loo, relax"),
+        (lambda: dj.hierarchical("disarm", num_pairs=2), ValueError, "num_pairs must be 1, got 2"),
+        (lambda: dj.hierarchical("arm", num_pairs=0), ValueError, "num_pairs must be at least 1, got 0"),
+        (lambda: dj.hierarchical("reinforce_loo", num_samples=3), ValueError, "num_samples must be 2, got 3"),
+        (lambda: dj.hierarchical("disarm", pairs=1), TypeError, "'pairs'; accepted: num_pairs"),
+        (lambda: dj.hierarchical("relax", later_layers="soft"), ValueError, "'soft'; accepted: relaxed, hard"),
+        (lambda: dj.hierarchical("disarm").init(jax.random.key(0), 0, []), TypeError, "non-empty sequence"),
+        (lambda: dj.hierarchical("disarm").apply((), jax.random.key(0), 0, [lambda x: jnp.zeros(2, int)], None), TypeError, r"layers\[0\].*int"),
+        (lambda: dj.hierarchical("disarm").apply((), jax.random.key(0), 0, [lambda x: jnp.zeros((3, 2)), lambda b: jnp.zeros((4, 2))], None), ValueError, r"layers\[1\]"),
+    ],
+)  # fmt: skip
+def test_wrong_use(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

@@ -1,0 +1,199 @@
+"""REBAR and RELAX: unbiased to a z-test whose standard error is below 1% of the gradient, and their identities."""
+
+import exact
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import disarm_jax as dj
+
+LOGITS = np.array([0.7, -1.1, 2.5])
+DRAWS = 1_000_000
+ESTIMATORS = {"rebar": dj.rebar(), "relax": dj.relax(hidden=6)}
+WEIGHTS = np.array([1.3, -0.8, 0.6])
+
+
+def f(b):
+    """Smooth, nonlinear, not symmetric; works for numpy and JAX arrays."""
+    total = b[..., 0] * WEIGHTS[0] + b[..., 1] * WEIGHTS[1] + b[..., 2] * WEIGHTS[2]
+    return (total - 0.4) ** 2 + 0.5 * b[..., 0] * b[..., 2]
+
+
+def far_from_initial(params):
+    """Tunables as training might leave them, so that no term is hidden by a special value."""
+    network = params.get("network")
+    params = params | {"log_temperature": jnp.log(jnp.array(0.6, jnp.float64)), "scale": jnp.array(0.7, jnp.float64)}
+    if network is None:
+        return params
+    return params | {
+        "network": jax.tree.map(
+            lambda a: a + 0.3 * jnp.cos(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape), network
+        )
+    }
+
+
+def z_scores(grads, truth):
+    """Deviation of the mean in standard errors; the test is only worth something if they are below 1%."""
+    stderr = grads.std(axis=0) / np.sqrt(len(grads))
+    assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
+    return (grads.mean(axis=0) - truth) / stderr
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_unbiased(name, moved):
+    est = ESTIMATORS[name]
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (DRAWS, 3))
+    params = est.init(jax.random.key(1), logits)
+    params = far_from_initial(params) if moved else params
+    grads = np.asarray(jax.jit(lambda key: est.apply(params, key, logits, f).grad)(jax.random.key(2)))
+    assert np.abs(z_scores(grads, exact.gradient(LOGITS, f))).max() < 4
+
+
+@pytest.mark.usefixtures("x64")
+def test_reads_the_tunables_as_documented():
+    """One draw computed by hand with the textbook formulas, from the relaxed points that f received."""
+    est = ESTIMATORS["relax"]
+    logits, points = jnp.asarray(LOGITS), []
+
+    def spy(b):
+        points.append(b)
+        return f(b)
+
+    params = far_from_initial(est.init(jax.random.key(1), logits))
+    out = est.apply(params, jax.random.key(3), logits, spy)
+    b, relaxed = np.asarray(points[0][0]), np.asarray(points[1].val if hasattr(points[1], "val") else points[1].primal)
+    temperature, scale = 0.6, 0.7
+    z, z_tilde = temperature * np.log(relaxed / (1 - relaxed))
+    np.testing.assert_array_equal(b, z > 0)
+    np.testing.assert_array_equal(b, z_tilde > 0)
+    p = expit(LOGITS)
+    v_prime = expit(z_tilde - LOGITS)
+    v = np.where(b == 1, (v_prime - 1 + p) / p, v_prime / (1 - p))
+    assert np.all((v > 0) & (v < 1))
+
+    def r(z):
+        net = params["network"]
+        hidden = z @ net["hidden"]["kernel"] + net["hidden"]["bias"]
+        hidden = jnp.where(hidden > 0, hidden, 0.3 * hidden)
+        return hidden @ net["output"]["kernel"][:, 0] + net["output"]["bias"]
+
+    def c(alpha, conditional):
+        q = jax.nn.sigmoid(alpha)
+        again = jnp.where(b == 1, v * q + 1 - q, v * (1 - q))
+        z_again = alpha + (jnp.log(again / (1 - again)) if conditional else z - LOGITS)
+        return scale * f(jax.nn.sigmoid(z_again / temperature)) + r(z_again)
+
+    alpha = jnp.asarray(LOGITS)
+    by_hand = (f(b) - c(alpha, True)) * (b - p) + jax.grad(c)(alpha, False) - jax.grad(c)(alpha, True)
+    np.testing.assert_allclose(out.grad, by_hand, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_zero_control_variate_is_reinforce():
+    nothing = (lambda key, logits: (), lambda params, z: jnp.zeros(z.shape[:-1], z.dtype))
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (100, 3))
+    for est in (dj.rebar(init_scale=0.0), dj.relax(init_scale=0.0, control_variate=nothing)):
+        stack = []
+
+        def spy(b, stack=stack):
+            stack.append(b)
+            return f(b)
+
+        out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, spy)
+        reinforce = dj.formulas.reinforce(logits, stack[0], f(stack[0]))
+        np.testing.assert_allclose(out.grad, reinforce, rtol=0, atol=1e-14)
+
+
+@pytest.mark.usefixtures("x64")
+def test_relax_takes_any_control_variate_and_stays_unbiased():
+    """A network that sees more than z, here the example's own features."""
+    features = jnp.asarray(np.random.default_rng(0).normal(size=3))
+    control = (
+        lambda key, logits: {"w": jax.random.normal(key, logits.shape[-1:], logits.dtype)},
+        lambda params, z: jnp.sum(jnp.tanh(z * 0.5) * (params["w"] * features)[None, None], axis=-1),
+    )
+    est = dj.relax(control_variate=control)
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (DRAWS, 3))
+    params = est.init(jax.random.key(1), logits)
+    grads = np.asarray(jax.jit(lambda key: est.apply(params, key, logits, f).grad)(jax.random.key(2)))
+    assert np.abs(z_scores(grads, exact.gradient(LOGITS, f))).max() < 4
+
+
+@pytest.mark.usefixtures("x64")
+def test_conditional_logit_is_the_textbook_form():
+    """s (softplus(s α + log v) − log(1 − v)) is α + logit(v′), and so is its derivative, v′'s dependence on p included."""
+    alpha = jnp.linspace(-6.0, 6.0, 13)
+
+    def textbook(alpha, b, v):
+        p = jax.nn.sigmoid(alpha)
+        v_prime = v * p + 1 - p if b else v * (1 - p)
+        return alpha + jnp.log(v_prime) - jnp.log1p(-v_prime)
+
+    for b in (0.0, 1.0):
+        for v in (0.03, 0.5, 0.9):
+            used = v if b else 1 - v  # for b = 0 the uniform number is used mirrored
+            ours = lambda alpha, b=b, used=used: dj.bernoulli.conditional_logit(
+                alpha, jnp.full(13, b), jnp.full(13, used)
+            )
+            for derive in (lambda g: g, lambda g: lambda a: jax.grad(lambda a: g(a).sum())(a)):
+                np.testing.assert_allclose(derive(ours)(alpha), derive(lambda a: textbook(a, b, v))(alpha), rtol=1e-9)
+
+
+def test_conditional_logit_in_float32():
+    """Finite with finite slopes at logits of ±1e4 and at the ends of the uniform numbers, and of the right sign."""
+    for logit in (-1e4, -30.0, 0.0, 30.0, 1e4):
+        for v in (np.finfo(np.float32).tiny, 0.5, 1 - 2.0**-24):
+            for b in (0.0, 1.0):
+                args = [jnp.full((1,), a, jnp.float32) for a in (b, v)]
+                z, slope = jax.jvp(
+                    lambda a, args=args: dj.bernoulli.conditional_logit(a, *args), (jnp.full(1, logit),), (jnp.ones(1),)
+                )
+                assert np.isfinite(z).all()
+                assert np.isfinite(slope).all()
+                assert z[0] == 0 or (z[0] > 0) == (b == 1)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_learning_the_tunables_lowers_the_variance(name):
+    est = ESTIMATORS[name]
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (64, 3))
+    params = est.init(jax.random.key(1), logits)
+    loss = dj.variance_loss(est)
+
+    @jax.jit
+    def train(params):
+        def step(params, key):
+            grads = jax.grad(loss)(params, key, logits, f)
+            return jax.tree.map(lambda p, g: p - 1e-3 * g / 64, params, grads), None
+
+        return jax.lax.scan(step, params, jax.random.split(jax.random.key(2), 3000))[0]
+
+    measure = jax.jit(lambda params: dj.gradient_variance(est)(params, jax.random.key(3), logits, f, 1000))
+    before, after = measure(params), measure(train(params))
+    assert before.total - after.total > 10 * (before.total_stderr + after.total_stderr)
+    assert after.total < 0.8 * before.total
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"init_temperature": 0.0}, ValueError, "init_temperature must be positive, got 0.0"),
+        ({"init_temperature": float("nan")}, ValueError, "init_temperature must be positive, got nan"),
+        ({"hidden": 0}, ValueError, "hidden must be at least 1, got 0"),
+        ({"control_variate": "mlp"}, TypeError, "pair of functions"),
+    ],
+)
+def test_wrong_options(options, error, words):
+    with pytest.raises(error, match=words):
+        dj.relax(**options)
+
+
+def test_a_control_variate_of_the_wrong_shape_is_named():
+    est = dj.relax(control_variate=(lambda key, logits: (), lambda params, z: z))
+    with pytest.raises(ValueError, match=r"\(2, 4\).*\(2, 4, 3\)"):
+        est.apply(est.init(jax.random.key(0), jnp.zeros((4, 3))), jax.random.key(0), jnp.zeros((4, 3)), f)

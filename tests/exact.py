@@ -1,0 +1,243 @@
+"""Exact answers by enumerating all outcomes, in float64 numpy: nothing here uses the code under test.
+
+Laws are enumerated as (outcomes, probabilities). The formulas are written out as in the papers, with loops and plain
+probabilities, however slow or fragile that is.
+"""
+
+import itertools
+
+import numpy as np
+from scipy import stats
+from scipy.special import expit, logsumexp
+
+
+def outcomes(dim: int) -> np.ndarray:
+    """All 2^D bit vectors, `[2^D, D]`."""
+    return np.array(list(itertools.product((0.0, 1.0), repeat=dim))).reshape(-1, dim)
+
+
+def table_function(dim: int, seed: int = 0, scale: float = 1.0):
+    """An f without any structure: a random number for each bit vector, none of it symmetric. Takes `[..., D]`."""
+    table = scale * np.random.default_rng(seed).normal(size=2**dim) + 0.7
+    weights = 2 ** np.arange(dim)[::-1]
+
+    def f(b):
+        return table[np.asarray(b).astype(int) @ weights]
+
+    f.table = table
+    return f
+
+
+def probability(logits: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """q(b), for b `[..., D]`."""
+    return np.prod(np.where(b == 1, expit(logits), expit(-np.asarray(logits))), axis=-1)
+
+
+def expectation(logits: np.ndarray, f) -> np.ndarray:
+    """E f(b), for logits `[D]`."""
+    b = outcomes(len(logits))
+    return probability(logits, b) @ f(b)
+
+
+def gradient(logits: np.ndarray, f) -> np.ndarray:
+    """∂ E f(b) / ∂ logits: p_i (1 − p_i) E[f(b_{i→1}) − f(b_{i→0})], with no sample in it."""
+    result = np.zeros(len(logits))
+    for i in range(len(logits)):
+        high, low = outcomes(len(logits)), outcomes(len(logits))
+        high[:, i], low[:, i] = 1, 0
+        q = probability(logits, outcomes(len(logits)))
+        result[i] = expit(logits[i]) * expit(-logits[i]) * (q @ (f(high) - f(low)))
+    return result
+
+
+def moments(probabilities: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of g `[M, ...]` under the probabilities `[M]`."""
+    mean = np.tensordot(probabilities, g, axes=1)
+    return mean, np.tensordot(probabilities, (g - mean) ** 2, axes=1)
+
+
+# Laws of the samples.
+
+
+def antithetic_table(p: float) -> np.ndarray:
+    """P(b, b̃) of one coordinate of an antithetic pair, as in the paper's appendix B."""
+    if p < 0.5:
+        return np.array([[1 - 2 * p, p], [p, 0.0]])
+    return np.array([[0.0, 1 - p], [1 - p, 2 * p - 1]])
+
+
+def independent_table(p: float) -> np.ndarray:
+    return np.outer([1 - p, p], [1 - p, p])
+
+
+def pair_tables(logits: np.ndarray, beta) -> list[np.ndarray]:
+    """P(b_i, b̃_i) per coordinate: antithetic with probability β, else independent."""
+    betas = np.broadcast_to(beta, np.shape(logits))
+    return [b * antithetic_table(p) + (1 - b) * independent_table(p) for p, b in zip(expit(logits), betas, strict=True)]
+
+
+def pair_law(logits: np.ndarray, beta=1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All pairs: b `[M, D]`, b̃ `[M, D]` and their probabilities `[M]`, M = 4^D."""
+    dim, tables = len(logits), pair_tables(logits, beta)
+    bits = outcomes(2 * dim)
+    b, b_tilde = bits[:, :dim], bits[:, dim:]
+    each = [tables[i][b[:, i].astype(int), b_tilde[:, i].astype(int)] for i in range(dim)]
+    return b, b_tilde, np.prod(each, axis=0)
+
+
+def copies(law: tuple[np.ndarray, ...], num: int) -> tuple[np.ndarray, ...]:
+    """The law of `num` independent copies: arrays `[num, M^num, D]` and the probabilities `[M^num]`."""
+    *arrays, probabilities = law
+    index = np.array(list(itertools.product(range(len(probabilities)), repeat=num))).T
+    return *(a[index] for a in arrays), np.prod(probabilities[index], axis=0)
+
+
+def sample_law(logits: np.ndarray, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """K independent samples: b `[K, M, D]`, probabilities `[M]`, M = 2^(D K)."""
+    b = outcomes(len(logits))
+    return copies((b, probability(logits, b)), num_samples)
+
+
+def chi_square(bits: np.ndarray, probabilities: np.ndarray) -> float:
+    """The p-value of samples `[M, n]` of n bits under the law of all 2^n outcomes; an impossible one fails at once."""
+    index = bits.astype(int) @ 2 ** np.arange(bits.shape[1])[::-1]
+    counts = np.bincount(index, minlength=len(probabilities))
+    assert counts[probabilities == 0].sum() == 0, "the samples contain outcomes of probability 0"
+    expected = len(bits) * probabilities
+    often, rare = expected >= 10, (expected > 0) & (expected < 10)
+    observed, expected = (np.append(a[often], a[rare].sum()) for a in (counts, expected))
+    if expected[-1] < 10:  # even all rare outcomes together are too few for the χ² approximation
+        observed, expected = observed[:-1], expected[:-1] * observed[:-1].sum() / expected[:-1].sum()
+    return stats.chisquare(observed, expected).pvalue
+
+
+# The estimators, as the papers write them. b is [K, ..., D], f_b is [K, ...]; pairs have no sample axis.
+
+
+def reinforce(logits, b, f_b):
+    return np.mean(f_b[..., None] * (b - expit(logits)), axis=0)
+
+
+def reinforce_loo(logits, b, f_b):
+    num = len(b)
+    total = 0.0
+    for k in range(num):
+        others = np.mean([f_b[j] for j in range(num) if j != k], axis=0)
+        total = total + (f_b[k] - others)[..., None] * (b[k] - expit(logits))
+    return total / num
+
+
+def arm(u, f_b, f_b_tilde):
+    return 0.5 * (f_b - f_b_tilde)[..., None] * (2 * u - 1)
+
+
+def disarm(logits, b, b_tilde, f_b, f_b_tilde):
+    return 0.5 * (f_b - f_b_tilde)[..., None] * (-1) ** b_tilde * (b != b_tilde) * expit(np.abs(logits))
+
+
+def interpolated(logits, b, b_tilde, f_b, f_b_tilde, beta):
+    """The posterior-weighted sum of DisARM and REINFORCE-LOO of the paper's appendix B, per coordinate."""
+    result = np.zeros(np.shape(b))
+    both = (
+        disarm(logits, b, b_tilde, f_b, f_b_tilde),
+        reinforce_loo(logits, np.stack([b, b_tilde]), np.stack([f_b, f_b_tilde])),
+    )
+    for i in range(b.shape[-1]):
+        beta_i, p = np.broadcast_to(beta, b.shape[-1:])[i], expit(np.broadcast_to(logits, b.shape)[..., i].flat[0])
+        index = b[..., i].astype(int), b_tilde[..., i].astype(int)
+        antithetic = beta_i * antithetic_table(p)[index]
+        independent = (1 - beta_i) * independent_table(p)[index]
+        with np.errstate(invalid="ignore"):
+            posterior = np.where(antithetic + independent > 0, antithetic / (antithetic + independent), 0.0)
+        result[..., i] = posterior * both[0][..., i] + (1 - posterior) * both[1][..., i]
+    return result
+
+
+def bound(log_w):
+    return logsumexp(log_w, axis=0) - np.log(len(log_w))
+
+
+def vimco(logits, b, log_w, baseline):
+    num = len(b)
+    total = 0.0
+    for k in range(num):
+        others = np.delete(log_w, k, axis=0)
+        if baseline == "arithmetic":
+            left_out = bound(others)
+        else:
+            left_out = bound(np.concatenate([others, np.mean(others, axis=0, keepdims=True)]))
+        total = total + (bound(log_w) - left_out)[..., None] * (b[k] - expit(logits))
+    return total
+
+
+def multisample_disarm(logits, b, b_tilde, log_w, log_w_tilde):
+    def swap(weights, k, weight):
+        weights = weights.copy()
+        weights[k] = weight
+        return bound(weights)
+
+    total = 0.0
+    for k in range(len(b)):
+        signal = 0.25 * (
+            swap(log_w, k, log_w[k])
+            - swap(log_w, k, log_w_tilde[k])
+            + swap(log_w_tilde, k, log_w[k])
+            - swap(log_w_tilde, k, log_w_tilde[k])
+        )
+        sign = (b[k] != b_tilde[k]) * (-1) ** b_tilde[k]
+        total = total + signal[..., None] * sign * expit(np.abs(logits))
+    return total
+
+
+def naive_multisample_disarm(logits, b, b_tilde, log_w, log_w_tilde):
+    signal = 0.5 * (bound(log_w) - bound(log_w_tilde))
+    sign = np.sum((b != b_tilde) * (-1) ** b_tilde, axis=0)
+    return signal[..., None] * sign * expit(np.abs(logits))
+
+
+def arm_moments(logits: np.ndarray, f) -> tuple[np.ndarray, np.ndarray]:
+    """Exact mean and variance of ARM: on each cell of u between p and 1 − p the pair is constant, 2u − 1 is linear."""
+    dim = len(logits)
+    cells = []  # per coordinate: (b, b̃, probability, E[2u − 1 | cell], E[(2u − 1)² | cell])
+    for p in expit(logits):
+        edges = sorted((0.0, p, 1 - p, 1.0))
+        coordinate = []
+        for low, high in itertools.pairwise(edges):
+            if high > low:
+                middle = 0.5 * (low + high)
+                x, y = 2 * low - 1, 2 * high - 1
+                coordinate.append(
+                    (float(1 - middle < p), float(middle < p), high - low, (x + y) / 2, (x * x + x * y + y * y) / 3)
+                )
+        cells.append(coordinate)
+    mean, second = np.zeros(dim), np.zeros(dim)
+    for combination in itertools.product(*cells):
+        b, b_tilde, probabilities, first_moment, second_moment = np.array(combination).T
+        weight, half = np.prod(probabilities), 0.5 * (f(b) - f(b_tilde))
+        mean += weight * half * first_moment
+        second += weight * half**2 * second_moment
+    return mean, second - mean**2
+
+
+# Chains of layers.
+
+
+def chain_law(layers, dims, beta: float):
+    """All outcomes of Algorithm 1: a list of columns `[M, T + 1, D_t]` (trunk, then branches) and probabilities `[M]`."""
+    depth = len(dims)
+    total = [dim * (t + 2) for t, dim in enumerate(dims)]  # trunk, partner, and a redraw for every earlier branch
+    bits = outcomes(sum(total))
+    probabilities = np.ones(len(bits))
+    columns, offset, previous = [], 0, None
+    for t, dim in enumerate(dims):
+        rows = bits[:, offset : offset + total[t]].reshape(len(bits), t + 2, dim)  # trunk, branches 1 … t, partner
+        offset += total[t]
+        logits = np.broadcast_to(layers[t](previous), (len(bits), t + 1, dim))
+        for i in range(dim):
+            table = np.array([pair_tables(logits[m, 0, i : i + 1], beta)[0] for m in range(len(bits))])
+            probabilities *= table[np.arange(len(bits)), rows[:, 0, i].astype(int), rows[:, -1, i].astype(int)]
+        probabilities *= np.prod(probability(logits[:, 1:], rows[:, 1:-1]), axis=1)
+        previous = rows
+        staying = np.repeat(rows[:, :1], depth - t - 1, axis=1)
+        columns.append(np.concatenate([rows, staying], axis=1))
+    return columns, probabilities
