@@ -33,7 +33,7 @@ setup(
         ],
         "data": ["importlib_resources", "pillow", "tensorflow-cpu", "tensorflow-datasets"],
         "slurm": ["submitit"],
-        "test": ["build", "chex", "hypothesis", "pytest", "pytest-xdist", "ruff"],
+        "test": ["chex", "hypothesis", "pytest", "pytest-xdist", "ruff"],
         "cuda12": ["jax[cuda12]"],
         "tpu": ["jax[tpu]"],
     },

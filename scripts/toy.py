@@ -4,8 +4,8 @@
     python -m scripts.toy --estimators=disarm,relax --p0=0.49    # any estimator of an expectation, at its defaults
 
 Prints a summary and writes `toy.png`, `toy.pdf` and `toy.csv` to `--out`. The figure has the layout of the paper's
-appendix, and below it the variance against σ(φ): estimators compare at equal φ, and each follows its own. Start φ = 0
-and step size 1 are those of Yin & Zhou (2019), who introduced ARM on this problem.
+appendix, and below it the variance against σ(φ): estimators compare at equal φ, and each follows its own. The ascent
+starts at φ = 0.
 
 At each step the variance of the gradient is measured with `--num_samples` draws, around the exact gradient (around the
 draws' mean for a biased estimator). Near φ = 0 the values of REINFORCE LOO lie so evenly about their mean that a

@@ -223,7 +223,7 @@ def arm_moments(logits: np.ndarray, f) -> tuple[np.ndarray, np.ndarray]:
 
 
 def chain_law(layers, dims, beta: float):
-    """All outcomes of Algorithm 1: a list of columns `[M, T + 1, D_t]` (trunk, then branches) and probabilities `[M]`."""
+    """All outcomes of Algorithm 1: columns `[M, T + 1, D_t]` (trunk, then branches) and their probabilities `[M]`."""
     depth = len(dims)
     total = [dim * (t + 2) for t, dim in enumerate(dims)]  # trunk, partner, and a redraw for every earlier branch
     bits = outcomes(sum(total))

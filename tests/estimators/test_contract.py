@@ -1,4 +1,4 @@
-"""One table drives every registered estimator through the same contract; a new one gets all of it by being registered."""
+"""One table drives every registered estimator through the same contract; being registered is enough to get it all."""
 
 import collections
 import pathlib
@@ -69,8 +69,13 @@ def test_shapes_of_params_depend_on_the_number_of_bits_only(name):
 @every_estimator
 @pytest.mark.parametrize(
     ("returned", "dtype", "expected"),
-    [("int32", "bfloat16", "bfloat16"), ("bool", "float32", "float32"), ("bfloat16", "float32", "bfloat16"), ("float32", "bfloat16", "float32")],
-)  # fmt: skip
+    [
+        ("int32", "bfloat16", "bfloat16"),
+        ("bool", "float32", "float32"),
+        ("bfloat16", "float32", "bfloat16"),
+        ("float32", "bfloat16", "float32"),
+    ],
+)
 def test_dtype_of_value(name, returned, dtype, expected):
     """f's own float dtype; the logits' for integers and booleans."""
     logits = make_logits((5, 3), dtype)
@@ -121,7 +126,7 @@ def test_examples_of_a_batch_are_independent(name):
 
 @every_estimator
 def test_expectation_is_value_and_whole_gradient(name):
-    """Reverse and forward mode: logits get grad plus f's own dependence on them, f's parameters the ordinary derivative."""
+    """In reverse and forward mode: grad plus f's own dependence on the logits; the ordinary derivative in the rest."""
     logits, scale, key = make_logits((5, 3)), jnp.array(1.7), jax.random.key(1)
     est, params = make(name, logits)
 
@@ -349,7 +354,7 @@ def test_wrong_logits_are_named(name, logits, error, words):
 
 
 def test_the_registry():
-    assert NAMES == tuple(sorted(NAMES))
+    assert list(NAMES) == sorted(NAMES)
     paper = (
         "arm disarm interpolated multisample_disarm naive_multisample_disarm rebar reinforce reinforce_loo relax vimco"
     )

@@ -53,9 +53,12 @@ def test_gradient_of_the_variance(per_dimension, num_pairs):
     assert np.all(np.abs(grads.mean(axis=0) - truth) < 4 * stderr)
     # Differentiating only the weight, as if the law did not move with β, would be far off.
     b, b_tilde, probabilities = exact.pair_law(LOGITS, 0.3)
-    weight_only = jax.grad(
-        lambda beta: jnp.sum(probabilities[:, None] * dj.formulas.interpolated(jnp.asarray(LOGITS), b, b_tilde, f(b), f(b_tilde), beta) ** 2)
-    )(params["beta"])  # fmt: skip
+
+    def at_a_fixed_law(beta):
+        g = dj.formulas.interpolated(jnp.asarray(LOGITS), b, b_tilde, f(b), f(b_tilde), beta)
+        return jnp.sum(probabilities[:, None] * g**2)
+
+    weight_only = jax.grad(at_a_fixed_law)(params["beta"])
     assert np.linalg.norm(weight_only / num_pairs - truth) > 20 * np.linalg.norm(stderr)
 
 

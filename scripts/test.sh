@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Sets up .venv if need be, then checks the style and runs the whole suite. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+.venv/bin/python -m pytest -n auto --maxprocesses 4 "$@"

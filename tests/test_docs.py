@@ -1,0 +1,71 @@
+"""What the documentation says holds: every docstring example, every block of the README, its table of estimators."""
+
+import doctest
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import disarm_jax as dj
+
+README = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+MODULES = ["disarm_jax", *(module.name for module in pkgutil.walk_packages(dj.__path__, "disarm_jax."))]
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+@pytest.fixture(autouse=True)
+def as_a_user():
+    """The examples run with JAX as it comes, not with the suite's strict settings."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    module = importlib.import_module(name)
+    names = {"jax": jax, "jnp": jnp, "dj": dj}
+    for test in doctest.DocTestFinder().find(module, extraglobs=names):
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_every_estimator_has_an_example():
+    for name in (*dj.estimator_names(), "expectation", "gradient_variance", "hierarchical", "variance_loss"):
+        assert ">>>" in inspect.getdoc(getattr(dj, name)), name
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_readme_blocks_run(block, capsys):
+    exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_readme_has_its_examples():
+    assert len(BLOCKS) == 4
+    assert len(re.findall(r"^\S", BLOCKS[0].split("\n", 1)[1], re.MULTILINE)) <= 5  # five lines after the import
+
+
+def test_the_knapsack_of_the_readme_is_solved(capsys):
+    """The example ends at the best of the 256 subsets."""
+    names = {}
+    exec(compile(BLOCKS[1], "README.md", "exec"), names)
+    subsets = (jnp.arange(256)[:, None] >> jnp.arange(8) & 1).astype(float)
+    best = jnp.where(subsets @ names["weight"] <= 22, subsets @ names["value"], 0).max()
+    assert float(names["packed"] @ names["weight"]) <= 22
+    assert float(names["packed"] @ names["value"]) == float(best)
+
+
+def test_the_readme_table_is_true():
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (\d+) \| (\w+) \| ([\w ]+) \|", README, re.MULTILINE)
+    assert sorted(row[0] for row in rows) == list(dj.estimator_names())
+    for name, unbiased, evaluations, needs_grad, objective in rows:
+        info = dj.estimator_info(name)
+        assert (unbiased == "yes") == info.unbiased
+        assert int(evaluations) == info.evaluations
+        assert (needs_grad == "yes") == info.needs_grad
+        assert (objective == "bound") == (info.objective == "bound")
