@@ -316,7 +316,7 @@ def _raise(primals, tangents):
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_contract(name, dtype):
-    """Under jit, vmap and scan, in narrow dtypes, at saturated logits, with keys used once; f only where it is needed."""
+    """Under jit, vmap and scan, in narrow dtypes, at saturated logits, keys used once, f a black box but for RELAX."""
     with jax.enable_x64(False):
         weights = jax.tree.map(lambda w: jnp.asarray(w, dtype), SMOOTH)
         inputs = jnp.asarray([[0.6], [1e4], [-1e4], [-0.0]], dtype)
