@@ -12,7 +12,7 @@ import tqdm
 from absl import app, flags
 
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
-from disarm_jax.data.cache import cache_file, default_data_dir
+from disarm_jax.data.cache import cache_file, data_folder
 from disarm_jax.data.types import SPLITS
 
 _NAMES = [name for name in dataset_names() if name != "npz"]
@@ -31,11 +31,12 @@ class _Bar:
     """A progress bar that begins anew with each thing to do."""
 
     def __init__(self):
-        self._bar = None
+        self._bar = self._what = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        if self._bar is None or self._bar.desc != f"{what}: ":
+        if self._what != what:
             self.close()
+            self._what = what
             self._bar = tqdm.tqdm(desc=what, total=total, unit_scale=True)
         self._bar.update(done - self._bar.n)
 
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> None:
         bar.close()
         sys.exit(f"error: {error}")
     bar.close()
-    file = cache_file(FLAGS.data_dir or default_data_dir(), FLAGS.dataset)
+    file = cache_file(data_folder(FLAGS.data_dir), FLAGS.dataset)
     print(f"{FLAGS.dataset} from {dataset.provenance.origin} ({dataset.provenance.source})")
     print(f"order: {dataset.provenance.order}")
     for split in SPLITS:

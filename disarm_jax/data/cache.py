@@ -17,12 +17,10 @@ from disarm_jax.data.npz import read_npz
 from disarm_jax.data.types import SPLITS, DataError, Dataset, Provenance, sha256_of_arrays
 
 
-def default_data_dir() -> pathlib.Path:
-    """`DISARM_DATA_DIR`, or a folder of this package's own in the user's cache folder."""
-    if folder := os.environ.get("DISARM_DATA_DIR"):
-        return pathlib.Path(folder).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return pathlib.Path(cache).expanduser() / "disarm_jax"
+def data_folder(data_dir: str | pathlib.Path | None) -> pathlib.Path:
+    """`data_dir`, or if None `DISARM_DATA_DIR`, or a folder of this package's own in the user's cache folder."""
+    user_cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return pathlib.Path(data_dir or os.environ.get("DISARM_DATA_DIR") or f"{user_cache}/disarm_jax").expanduser()
 
 
 def cache_file(data_dir: pathlib.Path, name: str) -> pathlib.Path:

@@ -173,7 +173,7 @@ def load(
     _check(name, source)
     if name == "npz":
         return _load_npz(path)
-    folder = _folder(data_dir)
+    folder = cache.data_folder(data_dir)
     file = cache.cache_file(folder, name)
     try:
         dataset = cache.read(file)
@@ -200,7 +200,7 @@ def prepare(
     _check(name, source)
     if name == "npz":
         raise ValueError("npz files are read as they are; there is nothing to prepare")
-    entry, folder = _ENTRIES[name], _folder(data_dir)
+    entry, folder = _ENTRIES[name], cache.data_folder(data_dir)
     cache.check_writable(folder)
     request = _Request(name, entry.counts, folder, None if path is None else pathlib.Path(path).expanduser(), progress)
     tried = []
@@ -238,10 +238,6 @@ def _check(name: str, source: str) -> None:
     known = source_names(name)
     if source not in known:
         raise ValueError(f"unknown source {source!r} for {name}; known: {', '.join(known)}")
-
-
-def _folder(data_dir: str | pathlib.Path | None) -> pathlib.Path:
-    return cache.default_data_dir() if data_dir is None else pathlib.Path(data_dir).expanduser()
 
 
 def _check_images(name: str, dataset: Dataset, origin: str) -> None:

@@ -10,6 +10,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +23,20 @@ from disarm_jax.data.recorded import RecordedFile
 from disarm_jax.data.types import DataError, NotFoundError, Progress
 
 _CHUNK = 500  # records decoded between two reports of progress
+
+# Run in a process of its own: TensorFlow stays out of this one and off the accelerators, and the threads that
+# tensorflow-datasets leaves running after an error cannot write to the temporary folder once it is removed.
+_MARK = "disarm_jax: failed with "
+_PREPARE = f"""
+import sys
+import tensorflow_datasets as tfds
+name, folder, manual_dir = sys.argv[1:]
+try:
+    builder = tfds.builder(name, data_dir=folder, file_format="array_record")
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(manual_dir=manual_dir or None))
+except Exception as error:
+    sys.exit(print("{_MARK}" + type(error).__name__ + ": " + str(error)) or 1)
+"""
 
 
 def prepared_folders(data_dir: pathlib.Path) -> list[pathlib.Path]:
@@ -126,18 +142,17 @@ def download_and_prepare(
         raise NotFoundError("TensorFlow, which only this source needs, is not installed")
     tfds = _import_tfds()
     # With one file missing tensorflow-datasets would try for minutes to download it.
-    if manual_dir is None or not all((manual_dir / file.name).is_file() for file in files):
+    needed = {file.name for file in files}
+    needed |= {name.replace("images-idx3", "labels-idx1") for name in needed}  # which only tensorflow-datasets wants
+    if manual_dir is None or not all((manual_dir / name).is_file() for name in needed):
         check_reachable(files[0].url + files[0].name)
     with tempfile.TemporaryDirectory(prefix="disarm_jax-tfds-") as temporary:
-        try:
-            builder = tfds.builder(name, data_dir=temporary, file_format="array_record")
-            builder.download_and_prepare(
-                download_config=tfds.download.DownloadConfig(manual_dir=None if manual_dir is None else str(manual_dir))
-            )
-            version = pathlib.Path(os.fspath(builder.data_path))
-        except Exception as error:  # TensorFlow's, the network's and tensorflow-datasets' own
-            reason = f"{type(error).__name__}: {error}"
-            raise DataError(f"tensorflow-datasets could not prepare {name}: {reason}") from error
+        command = [sys.executable, "-c", _PREPARE, name, temporary, str(manual_dir or "")]
+        done = subprocess.run(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}, stdout=subprocess.PIPE)
+        if done.returncode != 0:
+            reason = done.stdout.decode(errors="replace").rpartition(_MARK)[2].strip()
+            raise DataError(f"tensorflow-datasets could not prepare {name}: {reason or done.returncode}")
+        version = find_prepared(name, [pathlib.Path(temporary)])
         images = read_prepared(version, counts, progress)
     origin = f"tensorflow-datasets {tfds.__version__}, {name} {version.name}"
     return images, origin + (f" from {manual_dir}" if manual_dir else " downloaded")
