@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from disarm_jax.data.types import Dataset, sha256_of_arrays
+from disarm_jax.data.types import SPLITS, Dataset, sha256_of_arrays
 
 MODES = ("dynamic", "static", "threshold")
 
@@ -54,18 +54,22 @@ def binarize_once(dataset: Dataset, seed: int = 0) -> Dataset:
     Returns:
       The same images with values 0 and 255 only, and their sha256 and the seed in the provenance.
     """
-    draw = jax.jit(lambda key, images: _bernoulli(key, images).astype(jnp.uint8) * 255)
     splits = {}
-    for number, name in enumerate(("train", "validation", "test")):
+    for number, name in enumerate(SPLITS):
         images = getattr(dataset, name)
         key = jax.random.fold_in(jax.random.key(seed), number)
         starts = range(0, len(images), _CHUNK)
-        parts = [draw(jax.random.fold_in(key, start), images[start : start + _CHUNK]) for start in starts]
+        parts = [_draw(jax.random.fold_in(key, start), images[start : start + _CHUNK]) for start in starts]
         splits[name] = np.concatenate([np.asarray(part) for part in parts]) if parts else images
     provenance = dataset.provenance._replace(
         sha256=sha256_of_arrays(splits), binarization=f"static, drawn once with seed {seed}"
     )
     return dataset._replace(provenance=provenance, **splits)
+
+
+@jax.jit
+def _draw(key: jax.Array, images: jax.Array) -> jax.Array:
+    return _bernoulli(key, images).astype(jnp.uint8) * 255
 
 
 def threshold_of_pixel(pixels: jax.Array) -> jax.Array:

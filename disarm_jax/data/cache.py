@@ -61,7 +61,7 @@ def write(file: pathlib.Path, dataset: Dataset) -> None:
     record = dataset.provenance._asdict() | {"image_shape": dataset.image_shape}
     contents = {name: getattr(dataset, name) for name in SPLITS}
     contents["provenance"] = np.frombuffer(json.dumps(record).encode(), np.uint8)
-    temporary = None
+    temporary, new_folder = None, not file.parent.exists()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
@@ -72,12 +72,16 @@ def write(file: pathlib.Path, dataset: Dataset) -> None:
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 would hide a shared cache from others
         os.replace(temporary, file)
         temporary = None
+        new_folder = False  # to stay
     except OSError as error:
         raise DataError(_cannot_write(file.parent, error.strerror or str(error))) from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        if new_folder:
+            with contextlib.suppress(OSError):  # not if another process has put its file there
+                file.parent.rmdir()
 
 
 def check_writable(data_dir: pathlib.Path) -> None:

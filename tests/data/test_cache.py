@@ -142,20 +142,24 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
     file = tmp_path / "data/mnist.npz"
     cache.write(file, make_dataset())
     before = file.read_bytes()
+    new = tmp_path / "new/mnist.npz"
     full = """
         import pathlib, resource, signal, sys
         from disarm_jax.data import DataError, cache
         from test_cache import make_dataset
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # as good as a disk with 8 kB left
-        try:
-            cache.write(pathlib.Path(sys.argv[1]), make_dataset(seed=1))
-        except DataError as error:
-            print(error)
+        for file in sys.argv[1:]:
+            try:
+                cache.write(pathlib.Path(file), make_dataset(seed=1))
+            except DataError as error:
+                print(error)
     """
-    out, err = (process := run(full, file)).communicate(timeout=60)
+    out, err = (process := run(full, file, new)).communicate(timeout=60)
     assert process.returncode == 0, err
-    assert f"cannot write to the data folder {file.parent}: File too large" in out
+    for folder in (file.parent, new.parent):
+        assert f"cannot write to the data folder {folder}: File too large" in out
+    assert os.listdir(tmp_path) == ["data"]
     assert os.listdir(file.parent) == ["mnist.npz"]
     assert file.read_bytes() == before
 
