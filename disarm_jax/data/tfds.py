@@ -99,7 +99,9 @@ def read_prepared(folder: pathlib.Path, counts: Mapping[str, int], progress: Pro
     except DataError:
         raise
     except Exception as error:  # whatever the readers of a damaged file raise
-        raise DataError(f"the prepared copy in {folder} cannot be read: {error or type(error).__name__}") from error
+        raise DataError(
+            f"the prepared copy in {folder} cannot be read: {str(error) or type(error).__name__}"
+        ) from error
     return images
 
 
