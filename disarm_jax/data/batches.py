@@ -44,7 +44,7 @@ def batch_indices(key: jax.Array, step: jax.Array, batch_size: int, num_examples
             f"batch_size {batch_size} and num_examples {num_examples} have the least common multiple "
             f"{images_per_cycle}, which must stay below 2^32; choose a batch size that shares a factor with it"
         )
-    if num_examples == 1:  # nothing to shuffle, and XLA 0.10 fails to compile a remainder by one
+    if num_examples == 1:  # nothing to shuffle, and jax 0.10.2 fails to compile a remainder by one on a CPU
         return jnp.zeros(batch_size, jnp.int32)
     step = jnp.asarray(step).astype(jnp.uint32)
     cycle, step_in_cycle = _divmod(step, images_per_cycle // batch_size)
