@@ -1,0 +1,71 @@
+"""Arrays in npz files, a user's own images among them. Nothing in a file is executed: pickled objects are refused."""
+
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from disarm_jax.data.types import SPLITS, DataError, NotFoundError
+
+
+def read_own_images(path: pathlib.Path) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+    """A user's own images from an npz file with the arrays train, validation and test, uint8 `[N, H, W]` or `[N, D]`.
+
+    Args:
+      path: of the file; other arrays in it are not looked at.
+
+    Returns:
+      train, validation and test, `[N, D]` uint8, and the shape of one image, `(H, W)` or `(D,)`.
+
+    Raises:
+      NotFoundError: if there is no such file.
+      DataError: naming the file and the array, if it is not such a file.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"{path}: no such file")
+    splits = read_npz(path, SPLITS)
+    image_shape = splits["train"].shape[1:]
+    for name, images in splits.items():
+        where = f"{name!r} in {path}"
+        if images.ndim not in (2, 3) or images.size == 0:
+            raise DataError(f"{where} has the shape {images.shape}; expected [N, H, W] or [N, D], none of them 0")
+        check_array(images, (len(images), *image_shape), where)
+    return {name: images.reshape(len(images), -1) for name, images in splits.items()}, image_shape
+
+
+def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The named arrays of an npz file.
+
+    Raises:
+      FileNotFoundError, NotADirectoryError: if there is no such file.
+      DataError: naming the file, if it is damaged, lacks an array or holds one that would have to be unpickled.
+    """
+    try:
+        with open(path, "rb") as stream:
+            contents = np.load(stream, allow_pickle=False)
+            if not isinstance(contents, np.lib.npyio.NpzFile):
+                raise DataError(f"{path} holds one array; expected an npz file with the arrays {', '.join(names)}")
+            missing = [name for name in names if name not in contents.files]
+            if missing:
+                raise DataError(
+                    f"{path} has no array {', '.join(missing)}; it has {', '.join(contents.files) or 'none'}"
+                )
+            return {name: contents[name] for name in names}
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as an npz file: {error}") from error
+
+
+def check_array(array: np.ndarray, shape: tuple[int, ...], where: str) -> None:
+    """Refuses an array that is not uint8 or has another shape.
+
+    Raises:
+      DataError: naming what was found and what was expected.
+    """
+    if array.dtype != np.uint8:
+        raise DataError(f"{where} has the dtype {array.dtype}; expected uint8, 0 to 255")
+    if array.shape != shape:
+        raise DataError(f"{where} has the shape {array.shape}; expected {shape}")

@@ -1,0 +1,70 @@
+"""Prepares a data set ahead of time, for instance on a login node, so that training finds it cached and verified.
+
+python -m scripts.prepare_data --dataset mnist --source tfds
+python -m scripts.prepare_data --dataset fashion_mnist --source packages
+python -m scripts.prepare_data --dataset omniglot --source files --path folder/with/chardata.mat
+"""
+
+import signal
+import sys
+
+import tqdm
+from absl import app, flags
+
+from disarm_jax.data import DataError, dataset_names, prepare, source_names
+from disarm_jax.data.cache import cache_file, data_folder
+from disarm_jax.data.types import SPLITS
+
+_NAMES = [name for name in dataset_names() if name != "npz"]
+_SOURCES = sorted({source for name in _NAMES for source in source_names(name)})
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("dataset", None, _NAMES, "The data set to prepare.", required=True)
+flags.DEFINE_enum("source", "auto", _SOURCES, "Where to take it from; not every data set has every source.")
+flags.DEFINE_string(
+    "data_dir", None, "Folder of the prepared file; default DISARM_DATA_DIR or the user's cache folder."
+)
+flags.DEFINE_string("path", None, "Folder with the original files or a prepared tensorflow-datasets copy.")
+
+
+class _Bar:
+    """A progress bar that begins anew with each thing to do."""
+
+    def __init__(self):
+        self._bar = self._what = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._what != what:
+            self.close()
+            self._what = what
+            self._bar = tqdm.tqdm(desc=what, total=total, unit_scale=True)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def main(argv: list[str]) -> None:
+    """Prepares the data set that the flags name and prints what was put where."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # unwinds, so that temporary files are removed
+    bar = _Bar()
+    try:
+        dataset = prepare(FLAGS.dataset, source=FLAGS.source, data_dir=FLAGS.data_dir, path=FLAGS.path, progress=bar)
+    except (DataError, ValueError) as error:
+        bar.close()
+        sys.exit(f"error: {error}")
+    bar.close()
+    file = cache_file(data_folder(FLAGS.data_dir), FLAGS.dataset)
+    print(f"{FLAGS.dataset} from {dataset.provenance.origin} ({dataset.provenance.source})")
+    print(f"order: {dataset.provenance.order}")
+    for split in SPLITS:
+        count, pixels = getattr(dataset, split).shape
+        print(f"{split:10s} {count:6,} images of {pixels} pixels, sha256 {dataset.provenance.sha256[split]}")
+    print(f"written to {file} ({file.stat().st_size:,} bytes)")
+
+
+if __name__ == "__main__":
+    app.run(main)

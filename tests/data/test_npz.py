@@ -1,0 +1,69 @@
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from disarm_jax.data import DataError, load
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (5, 7), (30,)])
+def test_own_images(tmp_path, shape):
+    rng = np.random.default_rng(0)
+    splits = {n: rng.integers(0, 256, (c, *shape), np.uint8) for n, c in (("train", 6), ("validation", 2), ("test", 3))}
+    np.savez_compressed(tmp_path / "mine.npz", labels=np.arange(6), **splits)
+    dataset = load("npz", path=tmp_path / "mine.npz")
+    for name, images in splits.items():
+        np.testing.assert_array_equal(getattr(dataset, name), images.reshape(len(images), -1))
+    assert dataset.image_shape == shape
+    assert dataset.provenance.origin == str(tmp_path / "mine.npz")
+
+
+GOOD = np.zeros((4, 28, 28), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"train": GOOD / 255}, "'train' in .* has the dtype float64; expected uint8"),
+        ({"test": GOOD.astype(bool)}, "'test' in .* has the dtype bool"),
+        ({"validation": GOOD[:, :14]}, r"'validation' in .* has the shape \(4, 14, 28\); expected \(4, 28, 28\)"),
+        ({"train": GOOD[..., None]}, r"'train' in .* has the shape \(4, 28, 28, 1\); expected \[N, H, W\] or \[N, D\]"),
+        ({"train": np.uint8(3)}, r"'train' in .* has the shape \(\)"),
+        ({"test": GOOD[:0]}, r"'test' in .* has the shape \(0, 28, 28\)"),
+    ],
+)
+def test_other_arrays_are_refused_by_name(tmp_path, changes, reason):
+    np.savez(tmp_path / "mine.npz", **({"train": GOOD, "validation": GOOD, "test": GOOD} | changes))
+    with pytest.raises(DataError, match=reason) as raised:
+        load("npz", path=tmp_path / "mine.npz")
+    assert str(tmp_path / "mine.npz") in str(raised.value)
+
+
+def test_other_files_are_refused_by_name(tmp_path):
+    path = tmp_path / "mine.npz"
+    with pytest.raises(ValueError, match="give its path"):
+        load("npz")
+    with pytest.raises(DataError, match=f"{re.escape(str(path))}: no such file"):
+        load("npz", path=path)
+    np.savez(path, train=GOOD, images=GOOD)
+    with pytest.raises(DataError, match="no array validation, test; it has train, images"):
+        load("npz", path=path)
+    with open(path, "wb") as stream:
+        np.save(stream, GOOD)
+    with pytest.raises(DataError, match="holds one array"):
+        load("npz", path=path)
+    path.write_bytes(b"hello")
+    with pytest.raises(DataError, match="cannot be read as an npz file"):
+        load("npz", path=path)
+
+
+def test_nothing_is_unpickled(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (pathlib.Path.touch, (tmp_path / "executed",))
+
+    np.savez(tmp_path / "mine.npz", train=np.array([Trap()], dtype=object), validation=GOOD, test=GOOD)
+    with pytest.raises(DataError, match="allow_pickle=False"):
+        load("npz", path=tmp_path / "mine.npz")
+    assert not (tmp_path / "executed").exists()
