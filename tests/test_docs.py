@@ -21,8 +21,9 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 
 
 @pytest.fixture(autouse=True)
-def as_a_user():
-    """The examples run with JAX as it comes, not with the suite's strict settings."""
+def as_a_user(tmp_path, monkeypatch):
+    """The examples run with JAX as it comes, not with the suite's strict settings, and leave the user's data alone."""
+    monkeypatch.setenv("DISARM_DATA_DIR", str(tmp_path))
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -46,7 +47,7 @@ def test_readme_blocks_run(block, capsys):
 
 
 def test_the_readme_has_its_examples():
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     assert len(re.findall(r"^\S", BLOCKS[0].split("\n", 1)[1], re.MULTILINE)) <= 5  # five lines after the import
 
 

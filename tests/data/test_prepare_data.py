@@ -1,46 +1,35 @@
 """`python -m scripts.prepare_data` as a command."""
 
-import os
 import pathlib
 import subprocess
 import sys
 
-import pytest
+from absl import flags
 
-pytest.importorskip("absl")
-pytest.importorskip("tqdm")
+from scripts import prepare_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def command(*flags):
+def command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "scripts.prepare_data", *flags], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "scripts.prepare_data", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
 
 
-def test_it_prints_where_it_put_what(tmp_path):
-    """In a process of its own, where the flags of other programs are not defined, with a small MNIST recorded."""
-    code = f"""
-import pathlib, sys
-import pytest
-from absl import app
-from scripts import prepare_data
-from small_data import make_idx_set
-make_idx_set(pytest.MonkeyPatch(), pathlib.Path({str(tmp_path / "originals")!r}), "mnist")
-app.run(prepare_data.main)
-"""
-    flags = ["--dataset=mnist", "--source=files", f"--path={tmp_path / 'originals'}", f"--data_dir={tmp_path}"]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests/data'}"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *flags], env=environment, capture_output=True, text=True, timeout=60
+def test_it_prints_where_it_put_what(small_mnist, tmp_path, capfd):
+    values = flags.FlagValues()
+    prepare_data.define_flags(values)
+    values(
+        ["prepare_data", "--dataset=mnist", "--source=files", f"--path={small_mnist.folder}", f"--data_dir={tmp_path}"]
     )
-    assert done.returncode == 0, done.stderr
-    assert f"mnist from {tmp_path / 'originals'} (files)" in done.stdout
-    assert "order of the original idx files" in done.stdout
-    assert "train          12 images of 784 pixels, sha256 " in done.stdout
-    assert f"written to {tmp_path}/mnist.npz" in done.stdout
-    assert "unpacking train-images-idx3-ubyte.gz: 100%" in done.stderr
+    prepare_data.main(["prepare_data"], values)
+    out, err = capfd.readouterr()
+    assert f"mnist from {small_mnist.folder} (files)" in out
+    assert "order of the original idx files" in out
+    assert "train          12 images of 784 pixels, sha256 " in out
+    assert f"written to {tmp_path}/mnist.npz" in out
+    assert "unpacking train-images-idx3-ubyte.gz: 100%" in err
 
 
 def test_errors_are_one_message_without_a_traceback(tmp_path):

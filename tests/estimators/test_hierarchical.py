@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import disarm_jax as dj
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 BETAS = {"disarm": 1.0, "reinforce_loo": 0.0}  # the coupling of b_t and its partner
 CHAINS = {  # D_t of each layer; the weights are fixed numbers without a pattern
@@ -312,7 +312,6 @@ def _raise(primals, tangents):
     raise AssertionError("f was differentiated with respect to b")
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_contract(name, dtype):
