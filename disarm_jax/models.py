@@ -1,0 +1,130 @@
+"""The Bernoulli VAE of the paper, with one or several stochastic layers. The only file that defines modules.
+
+Inference goes up, q(b_1 | x) q(b_2 | b_1) … q(b_T | b_{T−1}), generation down, p(b_T) p(b_{T−1} | b_T) … p(x | b_1).
+Every conditional is a factorial Bernoulli whose logits are a linear map or a small network of the layer before.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from disarm_jax import bernoulli
+
+
+class Network(nn.Module):
+    """Dense layers with LeakyReLU between them: linear if there is no hidden one.
+
+    Attributes:
+      features: width of the output.
+      hidden: widths of the hidden layers.
+      negative_slope: of the LeakyReLU.
+      bias_init: of the output's bias; all other biases start at zero, weights Glorot-uniform.
+    """
+
+    features: int
+    hidden: tuple[int, ...] = ()
+    negative_slope: float = 0.3
+    bias_init: Callable = nn.initializers.zeros_init()
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """`[..., D]` to `[..., features]`."""
+        weights = nn.initializers.glorot_uniform()
+        for width in self.hidden:
+            x = nn.leaky_relu(nn.Dense(width, kernel_init=weights)(x), self.negative_slope)
+        return nn.Dense(self.features, kernel_init=weights, bias_init=self.bias_init)(x)
+
+
+class BernoulliVAE(nn.Module):
+    """A VAE of binary images with binary latent variables.
+
+    Its parameters are `{"encoder": …, "decoder": …, "prior": …}`, the three groups that are optimised apart.
+
+    Attributes:
+      latents: D_1, …, D_T, from the layer next to the image to the one with the learnt prior.
+      pixels: of an image.
+      hidden: widths of the hidden layers of every conditional; none for the paper's linear models.
+      negative_slope: of the LeakyReLU between them.
+      input_mean: `[pixels]`, subtracted from the image before the first encoder; None leaves it as it is.
+      output_mean: `[pixels]`, the decoder's output bias starts at its logit, clipped to [0.001, 0.999]; None: at zero.
+      signed_input: whether the last decoder sees 2 b_1 − 1 instead of b_1. Inner layers always see 0 and 1.
+    """
+
+    latents: tuple[int, ...]
+    pixels: int
+    hidden: tuple[int, ...] = ()
+    negative_slope: float = 0.3
+    input_mean: np.ndarray | None = None
+    output_mean: np.ndarray | None = None
+    signed_input: bool = True
+
+    def setup(self) -> None:
+        """Declares the three groups of parameters."""
+        options = {"hidden": self.hidden, "negative_slope": self.negative_slope}
+        self.encoder = Chain(tuple(Network(width, **options) for width in self.latents))
+        below = tuple(Network(width, **options) for width in self.latents[:-1])
+        image = Network(self.pixels, **options, bias_init=self._output_bias)
+        self.decoder = Chain((image, *below))
+        self.prior = self.param("prior", nn.initializers.zeros_init(), (self.latents[-1],), jnp.float32)
+
+    def _output_bias(self, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
+        if self.output_mean is None:
+            return jnp.zeros(shape, dtype)
+        mean = np.clip(self.output_mean, 0.001, 0.999)
+        return jnp.asarray(np.log(mean) - np.log1p(-mean), dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Touches every parameter, for `init`: log p(x, b) at b = 0, `[*batch]` for x `[*batch, pixels]`."""
+        b = tuple(jnp.zeros((*x.shape[:-1], width), x.dtype) for width in self.latents)
+        for t in range(len(self.latents)):
+            self.encode(t, b[t - 1] if t else x)
+        return self.log_joint(x, b)
+
+    def encode(self, t: int, inputs: jax.Array) -> jax.Array:
+        """Logits of q(b_{t+1} | b_t), counting layers from 0; for t = 0 the inputs are the image."""
+        if t == 0 and self.input_mean is not None:
+            mean = jnp.asarray(self.input_mean, inputs.dtype)
+            inputs = inputs - bernoulli.lift(mean, inputs.ndim)
+        return self.encoder(t, inputs)
+
+    def decode(self, b: jax.Array) -> jax.Array:
+        """Logits of the pixels, p(x | b_1)."""
+        return self.decoder(0, 2 * b - 1 if self.signed_input else b)
+
+    def log_joint(self, x: jax.Array, b: tuple[jax.Array, ...]) -> jax.Array:
+        """log p(x, b_1, …, b_T).
+
+        Args:
+          x: `[*batch, pixels]`, binary.
+          b: one `[..., *batch, D_t]` per layer, bits or relaxed ones.
+
+        Returns:
+          `[..., *batch]`.
+        """
+        pixel_logits = self.decode(b[0])
+        x = bernoulli.lift(x, pixel_logits.ndim)
+        total = jnp.sum(x * pixel_logits - jax.nn.softplus(pixel_logits), axis=-1)
+        for t in range(1, len(b)):
+            total = total + bernoulli.log_prob(self.decoder(t, b[t]), b[t - 1])
+        return total + bernoulli.log_prob(self.prior, b[-1])
+
+    def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
+        """Pixel probabilities `[num_samples, pixels]` of bits drawn from the prior; `key` is consumed."""
+        keys = jax.random.split(key, len(self.latents))
+        b = bernoulli.sample(keys[-1], self.prior, num_samples)
+        for t in range(len(self.latents) - 1, 0, -1):
+            b = bernoulli.sample(keys[t - 1], self.decoder(t, b), 1)[0]
+        return jax.nn.sigmoid(self.decode(b))
+
+
+class Chain(nn.Module):
+    """Networks by number, so that a group of them is one entry of the parameters."""
+
+    networks: tuple[Network, ...]
+
+    def __call__(self, t: int, inputs: jax.Array) -> jax.Array:
+        """The output of network t."""
+        return self.networks[t](inputs)

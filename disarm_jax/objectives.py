@@ -1,0 +1,88 @@
+"""What a Bernoulli VAE is trained on and judged by: log-weights of samples, and bounds on log p(x) made of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli
+from disarm_jax.models import BernoulliVAE
+
+
+def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
+    """The layers of q as functions of the layer before, b_{t−1} ↦ logits_t, as `hierarchical` takes them."""
+
+    def layer(t: int) -> Callable:
+        return lambda inputs: model.apply({"params": params}, t, inputs, method="encode")
+
+    return [layer(t) for t in range(len(model.latents))]
+
+
+def log_weights(
+    model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
+) -> Callable:
+    """log w(b) = log p(x, b) − log q(b | x) as a function of samples, the f of every estimator.
+
+    For the ELBO the derivative of log q inside f has mean zero, so it may be stopped, as the paper's authors did; in a
+    multi-sample bound it must not be.
+
+    Args:
+      model: the VAE.
+      params: its parameters.
+      x: `[*batch, pixels]`, binary.
+      layers: from `inference_layers`.
+      first_logits: `[*batch, D_1]`, what `layers[0]` gives for x; they do not depend on the samples.
+      stop_q: whether log q is taken as a constant.
+
+    Returns:
+      A function of one `[..., *batch, D_t]` per layer, in a tuple, to `[..., *batch]`.
+    """
+    stop = lax.stop_gradient if stop_q else lambda logits: logits
+
+    def f(b: tuple[jax.Array, ...]) -> jax.Array:
+        log_q = bernoulli.log_prob(stop(first_logits), b[0])
+        for t in range(1, len(b)):
+            log_q = log_q + bernoulli.log_prob(stop(layers[t](b[t - 1])), b[t])
+        return model.apply({"params": params}, x, b, method="log_joint") - log_q
+
+    return f
+
+
+def sampled_bound(
+    model: BernoulliVAE, params: Any, key: jax.Array, x: jax.Array, num_samples: int, samples_at_once: int = 10
+) -> jax.Array:
+    """The multi-sample bound log 1/K Σ w(b_k) of each image, b_k ~ q(b | x); the ELBO's estimate for K = 1.
+
+    Samples are drawn and weighed a few at a time and only their running log-sum is kept, so the memory does not grow
+    with K.
+
+    Args:
+      model: the VAE.
+      params: its parameters.
+      key: consumed.
+      x: `[*batch, pixels]`, binary.
+      num_samples: K.
+      samples_at_once: how many samples go through the decoder in one pass, at most.
+
+    Returns:
+      `[*batch]`.
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    at_once = max(size for size in range(1, min(samples_at_once, num_samples) + 1) if num_samples % size == 0)
+    layers = inference_layers(model, params)
+    first_logits = layers[0](x)
+    f = log_weights(model, params, x, layers, first_logits, stop_q=True)
+
+    def weigh(log_sum: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+        keys = jax.random.split(key, len(layers))
+        b = [bernoulli.sample(keys[0], first_logits, at_once)]
+        for t in range(1, len(layers)):
+            b.append(bernoulli.sample(keys[t], layers[t](b[-1]), 1)[0])
+        return jnp.logaddexp(log_sum, jax.nn.logsumexp(f(tuple(b)), axis=0)), None
+
+    start = jnp.full(x.shape[:-1], -jnp.inf, first_logits.dtype)
+    log_sum, _ = lax.scan(weigh, start, jax.random.split(key, num_samples // at_once))
+    return log_sum - jnp.log(jnp.asarray(num_samples, log_sum.dtype))
