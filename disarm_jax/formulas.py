@@ -55,7 +55,8 @@ def reinforce_loo(logits: jax.Array, b: jax.Array, f_b: jax.Array) -> jax.Array:
     if b.shape[0] < 2:
         raise ValueError(f"reinforce_loo needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
     deviation = (f_b - jnp.mean(f_b, axis=0, keepdims=True))[..., None]
-    return (jnp.sum(deviation * (b - jnp.mean(b, axis=0, keepdims=True)), axis=0) / (b.shape[0] - 1)).astype(dtype)
+    covariance = jnp.sum(deviation * (b - jnp.mean(b, axis=0, keepdims=True)), axis=0) / (b.shape[0] - 1)
+    return covariance.astype(dtype)
 
 
 def arm(u: jax.Array, f_b: jax.Array, f_b_tilde: jax.Array) -> jax.Array:

@@ -46,6 +46,12 @@ def test_rare_bits_have_the_right_frequency():
         assert abs(count_of - draws * p) < 4.5 * np.sqrt(draws * p)
 
 
+def test_open_uniform_is_open():
+    """Of 2^27 float32 numbers about 16 would be 0 in the half-open interval of `jax.random.uniform`."""
+    uniform = jax.jit(lambda key: bernoulli.open_uniform(key, (2**27,), jnp.dtype("float32")))(jax.random.key(0))
+    assert 0 < uniform.min() < uniform.max() < 1
+
+
 @pytest.mark.usefixtures("x64")
 def test_log_prob_and_score():
     logits = jnp.array([[0.3, -40.0, 1e4], [800.0, -0.0, -3.0]])

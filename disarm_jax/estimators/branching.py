@@ -133,7 +133,7 @@ def _branching(pair: Callable, gradient: Callable) -> Estimator:
         f_b, value_dtype = contract.widen(f_b, trunk[0])
         signal = lax.stop_gradient(f_b)
         grads = tuple(
-            gradient(*pairs[t], signal[0], signal[t + 1]).astype(logits.dtype) for t, logits in enumerate(trunk)
+            contract.finish(gradient(*pairs[t], signal[0], signal[t + 1]), logits) for t, logits in enumerate(trunk)
         )
         estimate = HierarchicalEstimate(jnp.mean(f_b, axis=0).astype(value_dtype), grads, tuple(trunk))
         return (estimate, aux) if has_aux else estimate

@@ -80,6 +80,15 @@ def widen(f_b: jax.Array, logits: jax.Array) -> tuple[jax.Array, jnp.dtype]:
     return f_b.astype(bernoulli.wide_dtype(f_b, logits)), f_b.dtype if floating else logits.dtype
 
 
+def finish(grad: jax.Array, logits: jax.Array) -> jax.Array:
+    """grad in the logits' dtype, NaN where they are.
+
+    Comparisons turn a NaN logit into a bit 0, and not every formula looks at the logits again: without this a broken
+    network would train on as if nothing had happened.
+    """
+    return jnp.where(jnp.isnan(logits), jnp.nan, grad).astype(logits.dtype)
+
+
 def mean_value(f_b: jax.Array) -> jax.Array:
     """The mean over the sample axis."""
     return jnp.mean(f_b, axis=0)
@@ -114,7 +123,7 @@ def from_samples(
         f_b, aux = evaluate(f, b.astype(logits.dtype), b.shape[:-1], has_aux)
         f_b, value_dtype = widen(f_b, logits)
         grad = gradient(params, alpha, b, noise, lax.stop_gradient(f_b))
-        estimate = Estimate(value(f_b).astype(value_dtype), grad.astype(logits.dtype))
+        estimate = Estimate(value(f_b).astype(value_dtype), finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
     return Estimator(init, apply, variance_loss)

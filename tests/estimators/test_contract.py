@@ -1,6 +1,7 @@
 """One table drives every registered estimator through the same contract; being registered is enough to get it all."""
 
 import collections
+import os
 import pathlib
 import re
 import subprocess
@@ -183,6 +184,45 @@ def test_saturated_logits(name, dtype):
                 assert np.all(np.isfinite(leaf.astype(jnp.float32)))
             if name in BLACK_BOX:  # what RELAX's network says of a saturated bit averages out, but is not zero
                 assert not np.any(out.grad[3].astype(jnp.float32))
+
+
+@every_estimator
+def test_nan_logits_are_not_hidden(name):
+    """A comparison turns NaN into 0, so a broken network upstream would train on as if nothing had happened."""
+    logits = jnp.array([[0.5, jnp.nan, -0.5], [0.5, 0.5, 0.5]])
+    est, params = make(name, logits)
+    grad = jax.jit(lambda key: est.apply(params, key, logits, f).grad)(jax.random.key(1))
+    assert np.isnan(grad[0, 1])
+    assert np.all(np.isfinite(grad[1]))
+
+
+def test_sharded_batches():
+    """Four devices, the batch split over them: by shard_map, automatic and explicit; the numbers are those of one."""
+    code = """
+import jax, jax.numpy as jnp, numpy as np, disarm_jax as dj
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+jax.config.update("jax_disable_most_optimizations", True)
+f = lambda b: (b.sum(-1) - 1.2) ** 2 + b[..., 0]
+logits, key = jnp.linspace(-2.0, 2.0, 24).reshape(8, 3), jax.random.key(1)
+for name in dj.estimator_names():
+    est = dj.make_estimator(name)
+    params = est.init(jax.random.key(0), logits)
+    apply = lambda logits: est.apply(params, key, logits, f)
+    alone = jax.jit(apply)(logits)
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((4,), ("batch",), axis_types=(kind,))
+        with jax.set_mesh(mesh):
+            split = jax.device_put(logits, NamedSharding(mesh, P("batch")))
+            together = jax.jit(apply)(split)
+            assert together.grad.sharding.is_equivalent_to(split.sharding, 2), name
+            for one, other in zip(alone, together):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5, err_msg=name)
+            mapped = jax.shard_map(apply, in_specs=P("batch"), out_specs=P("batch"))
+            assert jax.jit(mapped)(split).grad.shape == (8, 3), name
+"""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 @every_estimator

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 from scipy.special import expit
 
 import disarm_jax as dj
@@ -170,13 +171,62 @@ def mean_gradients(est, draws, key, f=smooth_f, weights=SMOOTH):
 @pytest.mark.parametrize("later_layers", ["relaxed", "hard"])
 def test_relax_is_unbiased_and_the_hard_variant_is_not(later_layers):
     """2,000,000 draws, a standard error below 1% of the gradient's norm."""
-    est = dj.hierarchical("relax", later_layers=later_layers, hidden=4)
+    options = {} if later_layers == "relaxed" else {"later_layers": "hard"}  # relaxed is the default
+    est = dj.hierarchical("relax", hidden=4, **options)
     worst = 0.0
     for grads, truth in zip(*mean_gradients(est, 2_000_000, jax.random.key(2)), strict=True):
         stderr = grads.std(axis=0) / np.sqrt(len(grads))
         assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
         worst = max(worst, np.abs((grads.mean(axis=0) - truth) / stderr).max())
     assert worst < 4 if later_layers == "relaxed" else worst > 15
+
+
+def test_relax_reads_its_tunables_and_noise_as_documented():
+    """At the relaxed points that f receives, each control variate has its layer's temperature and the trunk's noise."""
+    points = {}
+
+    def spy(b):
+        jax.debug.callback(lambda *columns: points.update({len(columns[0]): columns}), *b)
+        return smooth_f(b)
+
+    weights = jax.tree.map(jnp.asarray, SMOOTH)
+    layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+    inputs, est = jnp.full((6, 1), 0.6), dj.hierarchical("relax", hidden=4)
+    params = est.init(jax.random.key(0), inputs, layers)
+    temperatures = (0.5, 1.4)
+    params = tuple(p | {"log_temperature": jnp.log(jnp.array(t))} for p, t in zip(params, temperatures, strict=True))
+    out = jax.jit(lambda key: est.apply(params, key, inputs, layers, spy))(jax.random.key(1))
+    jax.effects_barrier()
+    (trunk,), relaxed = zip(*points[1], strict=True), points[4]  # by the number of rows
+    logit = lambda p: np.log(p) - np.log1p(-p)
+    z_first = temperatures[0] * logit(relaxed[0][:2])
+    np.testing.assert_array_equal(z_first > 0, np.stack([trunk[0]] * 2) == 1)
+    np.testing.assert_array_equal(relaxed[0][2:], np.stack([trunk[0]] * 2))  # the second layer keeps the trunk's bits
+    z_second = temperatures[1] * logit(relaxed[1][2:])
+    noise = z_second[0] - np.asarray(out.logits[1])
+    for row in range(2):
+        later = temperatures[0] * logit(relaxed[1][row]) - np.asarray(
+            apply_layer(weights[1], jnp.asarray(relaxed[0][row]))
+        )
+        np.testing.assert_allclose(later, noise, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", dj.hierarchical_names())
+def test_variance_loss(name):
+    """The sum of squares over all layers; for RELAX its derivative by finite differences, the noise being fixed."""
+    weights = jax.tree.map(jnp.asarray, SMOOTH)
+    layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+    inputs, est, key = (
+        jnp.full((3, 1), 0.6),
+        dj.hierarchical(name, **({"hidden": 4} if name == "relax" else {})),
+        jax.random.key(1),
+    )
+    params = jax.tree.map(lambda p: p + 0.4, est.init(jax.random.key(0), inputs, layers))
+    loss = jax.jit(lambda params: dj.variance_loss(est)(params, key, inputs, layers, smooth_f))
+    grads = jax.jit(lambda params: est.apply(params, key, inputs, layers, smooth_f).grads)(params)
+    np.testing.assert_allclose(loss(params), sum(float(jnp.sum(g**2)) for g in grads), rtol=1e-10)
+    if name == "relax":
+        check_grads(loss, (params,), order=1, modes=["rev"])
 
 
 def test_relax_calls_f_twice_and_each_layer_as_little_as_possible():

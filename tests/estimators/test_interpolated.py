@@ -39,6 +39,7 @@ def test_gradient_of_the_variance(per_dimension, num_pairs):
     table, draws = jnp.asarray(f.table), 400_000
     est = dj.interpolated(num_pairs=num_pairs, init_beta=0.3, per_dimension=per_dimension)
     params = est.init(jax.random.key(0), jnp.asarray(LOGITS))
+    assert params["beta"].shape == ((3,) if per_dimension else ())
     truth = jax.grad(exact_second_moment)(params["beta"], LOGITS, f) / num_pairs
 
     def traced_f(b):

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 from scipy.special import expit
 
 import disarm_jax as dj
@@ -57,15 +58,16 @@ def test_unbiased(name, moved):
 def test_reads_the_tunables_as_documented():
     """One draw computed by hand with the textbook formulas, from the relaxed points that f received."""
     est = ESTIMATORS["relax"]
-    logits, points = jnp.asarray(LOGITS), []
+    logits, points = jnp.asarray(LOGITS), {}
 
     def spy(b):
-        points.append(b)
+        jax.debug.callback(lambda b: points.update({len(b): np.asarray(b)}), b)
         return f(b)
 
     params = far_from_initial(est.init(jax.random.key(1), logits))
-    out = est.apply(params, jax.random.key(3), logits, spy)
-    b, relaxed = np.asarray(points[0][0]), np.asarray(points[1].val if hasattr(points[1], "val") else points[1].primal)
+    out = jax.jit(lambda key: est.apply(params, key, logits, spy))(jax.random.key(3))
+    jax.effects_barrier()
+    b, relaxed = points[1][0], points[2]  # by the number of rows
     temperature, scale = 0.6, 0.7
     z, z_tilde = temperature * np.log(relaxed / (1 - relaxed))
     np.testing.assert_array_equal(b, z > 0)
@@ -158,6 +160,32 @@ def test_conditional_logit_in_float32():
                 assert np.isfinite(z).all()
                 assert np.isfinite(slope).all()
                 assert z[0] == 0 or (z[0] > 0) == (b == 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_init(dtype):
+    """The paper's values by default, in float32 for narrow logits; options and the number of bits are obeyed."""
+    logits = jnp.zeros((5, 3), dtype)
+    params = dj.relax().init(jax.random.key(0), logits)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+    np.testing.assert_allclose([jnp.exp(params["log_temperature"]), params["scale"]], [0.1, 1.0], rtol=1e-6)
+    assert params["network"]["hidden"]["kernel"].shape == (3, 137)
+    assert set(dj.rebar().init(jax.random.key(0), logits)) == {"log_temperature", "scale"}
+    params = dj.relax(init_temperature=0.7, init_scale=0.2, hidden=4).init(jax.random.key(0), logits)
+    np.testing.assert_allclose([jnp.exp(params["log_temperature"]), params["scale"]], [0.7, 0.2], rtol=1e-6)
+    assert params["network"]["hidden"]["kernel"].shape == (3, 4)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_gradient_of_the_variance_loss(name):
+    """The noise does not depend on the tunables: with a fixed key it is an ordinary derivative, by finite differences."""
+    est, logits = ESTIMATORS[name], jnp.broadcast_to(jnp.asarray(LOGITS), (4, 3))
+    params = far_from_initial(est.init(jax.random.key(1), logits))
+    loss = jax.jit(lambda params: dj.variance_loss(est)(params, jax.random.key(2), logits, f))
+    grads = est.apply(params, jax.random.key(2), logits, f).grad
+    np.testing.assert_allclose(loss(params), jnp.sum(grads**2), rtol=1e-10)
+    check_grads(loss, (params,), order=1, modes=["rev"])
 
 
 @pytest.mark.usefixtures("x64")

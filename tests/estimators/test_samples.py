@@ -143,6 +143,24 @@ def test_arm_uses_the_noise_that_made_its_pair():
         assert stats.kstest(above, stats.uniform(1 - m[i], m[i]).cdf).pvalue > SMALLEST_P
 
 
+@pytest.mark.usefixtures("x64")
+def test_arm_averages_its_pairs():
+    """Each with its own noise, which the public sampler draws again from the same key."""
+    f = exact.table_function(2)
+    stack, out = capture("arm", {"num_pairs": 3}, jnp.float64, f.table, draws=100)
+    logits = jnp.broadcast_to(LOGITS, (100, 2))
+    b, b_tilde, noise = dj.bernoulli.antithetic_pairs(jax.random.key(8), logits, 3)
+    np.testing.assert_array_equal(stack, np.concatenate([b, b_tilde]))
+    np.testing.assert_allclose(out.grad, exact.arm(expit(noise), f(b), f(b_tilde)).mean(axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_vimco_is_arithmetic_by_default():
+    f = exact.table_function(2)
+    stack, out = capture("vimco", {"num_samples": 3}, jnp.float64, f.table, draws=100)
+    np.testing.assert_allclose(out.grad, exact.vimco(LOGITS, stack, f(stack), "arithmetic"), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", dj.estimator_names())
 def test_frequencies_in_bfloat16(name):
     """At logit −5 a comparison made in bfloat16 never gives 1, where 0.0067 is right; z-test with 400,000 draws."""
@@ -197,6 +215,23 @@ def test_gradient_variance_measures_the_exact_moments(name, options, truth):
     assert measured.total_stderr < 0.02 * variance.sum()
     assert np.linalg.norm(measured.mean_stderr) < 0.02 * np.linalg.norm(mean)
     np.testing.assert_allclose(measured.mean_stderr, np.sqrt(variance / 40_000), rtol=0.05)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gradient_variance_by_hand():
+    """Six draws, their moments by numpy: nothing that a large number of draws would hide."""
+    logits, key = jnp.array([0.9, -1.6, 0.2]), jax.random.key(3)
+    f = lambda b: (b.sum(-1) - 1.2) ** 2
+    est = dj.disarm()
+    grads = np.stack([est.apply((), k, logits, f).grad for k in jax.random.split(key, 6)])
+    measured = dj.gradient_variance(est)((), key, logits, f, 6)
+    deviations = (grads - grads.mean(axis=0)) ** 2
+    np.testing.assert_allclose(measured.mean, grads.mean(axis=0))
+    np.testing.assert_allclose(measured.variance, grads.var(axis=0, ddof=1))
+    np.testing.assert_allclose(measured.mean_stderr, grads.std(axis=0, ddof=1) / np.sqrt(6))
+    np.testing.assert_allclose(measured.variance_stderr, deviations.std(axis=0) / np.sqrt(6), atol=1e-15)
+    np.testing.assert_allclose(measured.total, grads.var(axis=0, ddof=1).sum())
+    np.testing.assert_allclose(measured.total_stderr, deviations.sum(axis=1).std() / np.sqrt(6))
 
 
 def exact_pairs(logits, f, beta):
