@@ -179,7 +179,7 @@ def test_init(dtype):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_gradient_of_the_variance_loss(name):
-    """The noise does not depend on the tunables: with a fixed key it is an ordinary derivative, by finite differences."""
+    """The noise does not depend on the tunables: with a fixed key it is an ordinary derivative; finite differences."""
     est, logits = ESTIMATORS[name], jnp.broadcast_to(jnp.asarray(LOGITS), (4, 3))
     params = far_from_initial(est.init(jax.random.key(1), logits))
     loss = jax.jit(lambda params: dj.variance_loss(est)(params, jax.random.key(2), logits, f))
