@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def as_logits(logits: jax.Array) -> jax.Array:
+def as_logits(logits: jax.Array, name: str = "logits") -> jax.Array:
     """The logits as a JAX array, refused unless they are real floating numbers with at least one axis."""
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
-        raise TypeError(f"logits must be real floating-point numbers, got dtype {logits.dtype}")
+        raise TypeError(f"{name} must be real floating-point numbers, got dtype {logits.dtype}")
     if logits.ndim == 0:
-        raise ValueError("logits must have the shape [*batch, D], got a scalar of shape ()")
+        raise ValueError(f"{name} must have the shape [*batch, D], got a scalar of shape ()")
     return logits
 
 
@@ -68,9 +68,12 @@ def logistic_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> 
 
     `jax.random.logistic` spends its bits on one tail: in float32 its largest value is 15.9 and its smallest −87,
     while antithetic sampling uses ε and −ε alike. Here one bit is the sign and the others are the tail probability
-    of |ε|, which reaches 22.9 in float32 (probability 1e-10).
+    of |ε|, which reaches 22.9 in float32 (probability 1e-10). Narrower dtypes than float32 are refused: no comparison
+    should be made in them.
     """
-    bits = 32 if dtype == jnp.float32 else 64
+    bits = jnp.finfo(dtype).bits
+    if bits < 32:
+        raise TypeError(f"noise is drawn in float32 or float64, got {dtype}")
     words = jax.random.bits(key, shape, f"uint{bits}")
     tail = ((words >> 1).astype(dtype) + 0.5) * 2.0 ** (1 - bits)  # P(|noise| > m), in (0, 1]
     magnitude = jnp.log((2 - tail) / tail)
@@ -83,13 +86,19 @@ def open_uniform(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> ja
 
 
 def threshold(logits: jax.Array, noise: jax.Array) -> jax.Array:
-    """b = 1[α + ε > 0], in the logits' dtype. No derivative passes through the comparison."""
-    return (lift(logits, noise.ndim) + noise > 0).astype(logits.dtype)
+    """b = 1[α + ε > 0], compared in the noise's dtype, in the logits' dtype. No derivative passes through."""
+    return (lift(logits.astype(noise.dtype), noise.ndim) + noise > 0).astype(logits.dtype)
 
 
 def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Independent samples `[num_samples, *batch, D]`; logits must be float32 or wider, `key` is consumed."""
-    return threshold(logits, logistic_noise(key, (num_samples, *logits.shape), logits.dtype))
+    """Independent samples `[num_samples, *batch, D]` in the logits' dtype; `key` is consumed.
+
+    >>> print(dj.bernoulli.sample(jax.random.key(0), jnp.array([-40.0, 40.0]), 2))
+    [[0. 1.]
+     [0. 1.]]
+    """
+    logits = as_logits(logits)
+    return threshold(logits, logistic_noise(key, (num_samples, *logits.shape), wide_dtype(logits)))
 
 
 def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -97,13 +106,14 @@ def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple
 
     Args:
       key: consumed.
-      logits: `[*batch, D]`, float32 or wider.
+      logits: `[*batch, D]`.
       num_pairs: number of pairs, independent of each other.
 
     Returns:
-      b, b_tilde and the noise ε, each `[num_pairs, *batch, D]`.
+      b, b_tilde and the noise ε, each `[num_pairs, *batch, D]`; the noise in float32 or wider.
     """
-    noise = logistic_noise(key, (num_pairs, *logits.shape), logits.dtype)
+    logits = as_logits(logits)
+    noise = logistic_noise(key, (num_pairs, *logits.shape), wide_dtype(logits))
     return threshold(logits, noise), threshold(logits, -noise), noise
 
 
@@ -114,18 +124,19 @@ def interpolated_pairs(
 
     Args:
       key: consumed.
-      logits: `[*batch, D]`, float32 or wider.
+      logits: `[*batch, D]`.
       beta: a scalar or `[D]`.
       num_pairs: number of pairs, independent of each other.
 
     Returns:
       b and b_tilde, each `[num_pairs, *batch, D]`.
     """
+    logits = as_logits(logits)
+    shape, dtype = (num_pairs, *logits.shape), wide_dtype(logits)
     first_key, second_key, choice_key = jax.random.split(key, 3)
-    shape = (num_pairs, *logits.shape)
-    first = logistic_noise(first_key, shape, logits.dtype)
-    second = logistic_noise(second_key, shape, logits.dtype)
-    antithetic = jax.random.uniform(choice_key, shape, logits.dtype) < lift(beta, len(shape))
+    first = logistic_noise(first_key, shape, dtype)
+    second = logistic_noise(second_key, shape, dtype)
+    antithetic = jax.random.uniform(choice_key, shape, dtype) < lift(jnp.asarray(beta, dtype), len(shape))
     return threshold(logits, first), threshold(logits, jnp.where(antithetic, -first, second))
 
 
@@ -136,7 +147,7 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
     P = m (s + β m) if the bits differ, m² (1 − β) if both are the rarer bit, s² − β m² if both are the likelier one.
     Pairs that the coupling cannot produce (β = 1) have −∞, with a zero derivative instead of 0 · ∞.
     """
-    logits, beta = lift(logits, b.ndim), lift(beta, b.ndim)
+    logits, beta = lift(logits, b.ndim), lift(jnp.asarray(beta, logits.dtype), b.ndim)
     log_rare = jax.nn.log_sigmoid(-jnp.abs(logits))
     rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
     differ, both_likely = b != b_tilde, (b == 1) == (logits > 0)

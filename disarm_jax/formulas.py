@@ -73,7 +73,7 @@ def arm(u: jax.Array, f_b: jax.Array, f_b_tilde: jax.Array) -> jax.Array:
     >>> dj.formulas.arm(jnp.array([0.75, 0.5]), jnp.array(4.0), jnp.array(2.0))
     Array([0.5, 0. ], dtype=float32)
     """
-    u, _, (f_b, f_b_tilde), dtype = _prepare(u, (u,), (f_b, f_b_tilde))
+    u, _, (f_b, f_b_tilde), dtype = _prepare(u, (u,), (f_b, f_b_tilde), name="u")
     return (0.5 * (f_b - f_b_tilde)[..., None] * (2 * u - 1)).astype(dtype)
 
 
@@ -125,7 +125,7 @@ def interpolated(
     Array([1., 0.], dtype=float32)
     """
     alpha, (b, b_tilde), (f_b, f_b_tilde), dtype = _prepare(logits, (b, b_tilde), (f_b, f_b_tilde))
-    beta = bernoulli.lift(jnp.asarray(beta).astype(alpha.dtype), b.ndim)
+    beta = bernoulli.lift(jnp.asarray(beta, alpha.dtype), b.ndim)
     likely = jax.nn.sigmoid(jnp.abs(alpha))
     weight = likely / (beta + (1 - beta) * likely)
     return (0.5 * (f_b - f_b_tilde)[..., None] * (b - b_tilde) * weight).astype(dtype)
@@ -178,8 +178,7 @@ def vimco(logits: jax.Array, b: jax.Array, log_w: jax.Array, *, baseline: str = 
     >>> dj.formulas.vimco(jnp.zeros(1), jnp.array([[1.0], [0.0]]), jnp.array([2.0, 2.0]))
     Array([0.], dtype=float32)
     """
-    if baseline not in BASELINES:
-        raise ValueError(f"unknown baseline {baseline!r}; known: {', '.join(BASELINES)}")
+    check_baseline(baseline)
     alpha, (b,), (log_w,), dtype = _prepare(logits, (b,), (log_w,))
     num_samples = b.shape[0]
     if num_samples < 2:
@@ -189,10 +188,16 @@ def vimco(logits: jax.Array, b: jax.Array, log_w: jax.Array, *, baseline: str = 
         others = jax.nn.logsumexp(_replace_each(log_w, jnp.full_like(log_w, -jnp.inf)), axis=0)
         baselines = others - jnp.log(jnp.asarray(num_samples - 1, log_w.dtype))
     else:
-        geometric_mean = (jnp.sum(log_w, axis=0, keepdims=True) - log_w) / (num_samples - 1)
+        geometric_mean = jnp.sum(_replace_each(log_w, jnp.zeros_like(log_w)), axis=0) / (num_samples - 1)
         baselines = bound(_replace_each(log_w, geometric_mean))
     signal = bound(log_w)[None] - baselines
     return jnp.sum(signal[..., None] * bernoulli.score(alpha, b), axis=0).astype(dtype)
+
+
+def check_baseline(baseline: str) -> None:
+    """Refuses a baseline of VIMCO that is not one of `BASELINES`."""
+    if baseline not in BASELINES:
+        raise ValueError(f"unknown baseline {baseline!r}; accepted: {', '.join(BASELINES)}")
 
 
 def multisample_disarm(
@@ -242,12 +247,12 @@ def naive_multisample_disarm(
     return jnp.sum(signal[None, ..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
 
 
-def _prepare(logits: jax.Array, bits: tuple, values: tuple) -> tuple:
+def _prepare(logits: jax.Array, bits: tuple, values: tuple, name: str = "logits") -> tuple:
     """All arrays in one wide dtype, logits with the rank of the samples, and the dtype of the result.
 
     Shapes that do not fit are refused, since broadcasting them would give a wrong gradient without a word.
     """
-    logits = bernoulli.as_logits(logits)
+    logits = bernoulli.as_logits(logits, name)
     bits, values = tuple(map(jnp.asarray, bits)), tuple(map(jnp.asarray, values))
     shape = bits[0].shape
     for array in bits:

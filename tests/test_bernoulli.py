@@ -30,6 +30,25 @@ def test_logistic_noise_reaches_both_tails_alike():
     np.testing.assert_allclose(noise[5], 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_samplers_take_logits_of_any_float_dtype(dtype):
+    """40,000 draws; numpy's float64 is JAX's float32 here. Right to 5 standard errors at logits ±5."""
+    logits = np.array([-5.0, 0.0, 5.0])
+    logits = logits if dtype == "float64" else jnp.asarray(logits, dtype)
+    pairs = bernoulli.antithetic_pairs(jax.random.key(1), logits, 40_000)[:2]
+    between = bernoulli.interpolated_pairs(jax.random.key(2), logits, 0.5, 40_000)
+    for b in (bernoulli.sample(jax.random.key(0), logits, 40_000), *pairs, *between):
+        assert b.dtype == ("float32" if dtype == "float64" else dtype)
+        p = expit(np.array([-5.0, 0.0, 5.0]))
+        found = np.asarray(b.astype(jnp.float32)).mean(axis=0)
+        assert np.all(np.abs(found - p) < 5 * np.sqrt(p * (1 - p) / 40_000))
+
+
+def test_narrow_noise_is_refused():
+    with pytest.raises(TypeError, match="bfloat16"):
+        bernoulli.logistic_noise(jax.random.key(0), (3,), jnp.dtype("bfloat16"))
+
+
 def test_rare_bits_have_the_right_frequency():
     """At logit ∓13 (p = 2.3e-6) with 10^8 bits: within 4.5 standard errors, and as often up as down."""
     draws, p = 100_000_000, expit(-13.0)

@@ -176,6 +176,20 @@ def test_vimco_with_equal_weights_is_zero():
         np.testing.assert_allclose(grad, 0, atol=1e-13)
 
 
+def test_a_weight_of_zero_is_no_trouble():
+    """log w = −∞ for one sample of three, in every estimator of the bound."""
+    b = np.array([[[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 1.0]]])
+    log_w = np.array([[-np.inf], [0.0], [0.4]])
+    for baseline in dj.formulas.BASELINES:
+        with np.errstate(all="ignore"):
+            reference = exact.vimco(np.zeros(2), b, log_w, baseline)
+        ours = dj.formulas.vimco(jnp.zeros((1, 2)), b, log_w, baseline=baseline)
+        np.testing.assert_allclose(ours, reference, atol=1e-12)
+    pairs = b, 1 - b, log_w, log_w[::-1]
+    ours = dj.formulas.multisample_disarm(jnp.zeros((1, 2)), *pairs)
+    np.testing.assert_allclose(ours, exact.multisample_disarm(np.zeros(2), *pairs), atol=1e-12)
+
+
 def test_one_pair_multisample_disarm_is_disarm():
     logits, log_w = jnp.asarray(LOGITS[3]), exact.table_function(3)
     b, b_tilde, _ = exact.pair_law(LOGITS[3])
@@ -240,7 +254,7 @@ def test_wrong_use(name, args, error, words):
 
 
 def test_unknown_baseline():
-    with pytest.raises(ValueError, match="'median'; known: arithmetic, geometric"):
+    with pytest.raises(ValueError, match="'median'; accepted: arithmetic, geometric"):
         dj.formulas.vimco(jnp.zeros(2), np.ones((2, 2)), np.ones(2), baseline="median")
 
 

@@ -8,6 +8,7 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.types import Estimator
 
 
+@contract.factory
 def arm(*, num_pairs: int = 1) -> Estimator:
     """Augment-REINFORCE-Merge (Yin & Zhou, 2019): ½ (f(b) − f(b̃)) (2u − 1), averaged over pairs.
 
@@ -31,6 +32,7 @@ def arm(*, num_pairs: int = 1) -> Estimator:
     return contract.from_samples(stacked_pairs(num_pairs), gradient)
 
 
+@contract.factory
 def disarm(*, num_pairs: int = 1) -> Estimator:
     """DisARM (Dong, Mnih & Tucker, 2020): ½ (f(b) − f(b̃)) (−1)^b̃ 1[b ≠ b̃] σ(|α|), averaged over pairs.
 

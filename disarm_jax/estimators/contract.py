@@ -1,24 +1,51 @@
 """What all estimators share: how f is called and checked, how options are checked, how samples become an estimate."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators.types import Estimate, Estimator
 
 
+def factory(function: Callable[..., Estimator]) -> Callable[..., Estimator]:
+    """Marks a function of keyword options that makes an estimator: options it does not know are refused by name."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Estimator:
+        accepted = tuple(inspect.signature(function).parameters)
+        listed = ", ".join(accepted) or "none"
+        if args:
+            raise TypeError(f"{function.__name__} takes keyword options only, got {args!r}; accepted: {listed}")
+        for option in options:
+            if option not in accepted:
+                raise TypeError(f"{function.__name__} has no option {option!r}; accepted: {listed}")
+        return function(**options)
+
+    return checked
+
+
 def at_least(option: str, value: int, minimum: int) -> int:
     """An integer option, refused below its minimum."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{option} must be an integer of at least {minimum}, got {value!r}")
     if value < minimum:
         raise ValueError(f"{option} must be at least {minimum}, got {value}")
-    return value
+    return int(value)
+
+
+def number(option: str, value: float, good: Callable[[float], bool], accepted: str) -> float:
+    """A real option, refused unless it is good; `accepted` says in words what is."""
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (real and good(value)):
+        raise ValueError(f"{option} must be {accepted}, got {value!r}")
+    return float(value)
 
 
 def one_of(option: str, value: str, accepted: tuple[str, ...]) -> str:
@@ -26,14 +53,6 @@ def one_of(option: str, value: str, accepted: tuple[str, ...]) -> str:
     if value not in accepted:
         raise ValueError(f"unknown {option} {value!r}; accepted: {', '.join(accepted)}")
     return value
-
-
-def check_options(what: str, factory: Callable, options: dict) -> None:
-    """Refuses options that the factory does not take."""
-    accepted = tuple(inspect.signature(factory).parameters)
-    for option in options:
-        if option not in accepted:
-            raise TypeError(f"{what} has no option {option!r}; accepted: {', '.join(accepted) or 'none'}")
 
 
 def no_params(key: jax.Array, logits: jax.Array) -> tuple:

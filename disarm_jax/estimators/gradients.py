@@ -23,7 +23,8 @@ def expectation(est: Estimator, *, has_aux: bool = False) -> Callable:
     Returns:
       A function `(params, key, logits, f) -> [*batch]`. Its value is `Estimate.value`. Its derivative with respect to
       the logits is `Estimate.grad` plus that of f's own dependence on them, and with respect to anything else that f
-      closes over the ordinary one. No gradient reaches `params`: see `variance_loss`.
+      closes over the ordinary one. First derivatives only: those of the gradient with respect to logits are zero. No
+      gradient reaches `params`: see `variance_loss`.
 
     Example:
       >>> def objective(logits, weights, key):
@@ -95,6 +96,8 @@ class GradientVariance(NamedTuple):
 
 def gradient_variance(est: Estimator) -> Callable:
     """How noisy is this estimator on my f? Mean and variance of `grad` at fixed logits, with standard errors.
+
+    The standard errors come from the draws: they say little where the gradient is almost always the same number.
 
     Args:
       est: an estimator.

@@ -47,7 +47,6 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     """
     if name not in _FACTORIES:
         raise ValueError(f"no hierarchical form of {name!r}; known: {', '.join(hierarchical_names())}")
-    contract.check_options(f"hierarchical {name}", _FACTORIES[name], options)
     return _FACTORIES[name](**options)
 
 

@@ -14,12 +14,13 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract, relaxation
-from disarm_jax.estimators.branching import chain_keys, check_layers, layer_logits, sum_of_squares_loss
+from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
 from disarm_jax.estimators.types import Estimator, HierarchicalEstimate
 
 LATER_LAYERS = ("relaxed", "hard")
 
 
+@contract.factory
 def relax(
     *,
     init_temperature: float = 0.1,
@@ -86,8 +87,8 @@ def relax(
                 left = [after(t, columns[-1][: 2 * t])] if t else []
                 staying = jnp.broadcast_to(b[t][None], (2 * (depth - t - 1), *b[t].shape))
                 columns.append(jnp.concatenate([*left, own, staying]).astype(trunk[t].dtype))
-            f_relaxed, _ = contract.evaluate(f, tuple(columns), columns[0].shape[:-1], has_aux)
-            f_relaxed = jnp.split(contract.widen(f_relaxed, alphas[0])[0], depth)
+            f_relaxed = relaxation.evaluate_relaxed(f, tuple(columns), columns[0].shape[:-1], trunk[0], has_aux)
+            f_relaxed = jnp.split(f_relaxed, depth)
             return jnp.concatenate([relaxation.control(params[t], network, f_relaxed[t], zs[t]) for t in range(depth)])
 
         c, slopes = relaxation.value_and_slopes(controls, tuple(alphas))

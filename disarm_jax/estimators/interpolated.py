@@ -12,6 +12,7 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.types import Estimator
 
 
+@contract.factory
 def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> Estimator:
     """The interpolated estimator: each coordinate of a pair is antithetic with probability β, else independent.
 
@@ -20,7 +21,8 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
 
     `params` is `{"beta": β}`, learnt by descending `variance_loss`. β also changes the law of the samples, which that
     loss accounts for and the derivative of `grad` alone does not. `apply` does not clip β: whoever trains it projects
-    it to [0, 1] after each update.
+    it to [0, 1] after each update, or outside of it the gradient is biased. At β = 1 exactly, the loss misses the pairs
+    that are never drawn there, and its gradient is unbiased only from below.
 
     Args:
       num_pairs: number of pairs, independent of each other.
@@ -35,8 +37,9 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
       (Array(0.3, dtype=float32), (5, 3))
     """
     contract.at_least("num_pairs", num_pairs, 1)
-    if not 0 <= init_beta <= 1:
-        raise ValueError(f"init_beta must be in [0, 1], got {init_beta}")
+    contract.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
+    if not isinstance(per_dimension, bool):
+        raise ValueError(f"per_dimension must be True or False, got {per_dimension!r}")
 
     def init(key, logits):
         logits = bernoulli.as_logits(logits)
@@ -55,7 +58,8 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
         # The pairs are independent, so the variance of their mean is the sum of theirs over num_pairs². Of each,
         # E g² is differentiated in β through g and through the law of the pair: g² + stop(g²) log P_β(pair).
-        alpha = bernoulli.stop_and_widen(bernoulli.as_logits(logits))
+        logits = bernoulli.as_logits(logits)
+        alpha = bernoulli.stop_and_widen(logits)
         b, _ = draw(params, key, alpha)
         f_b, _ = contract.evaluate(f, b.astype(logits.dtype), b.shape[:-1])
         f_b, _ = contract.widen(lax.stop_gradient(f_b), alpha)

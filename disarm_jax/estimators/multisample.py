@@ -16,6 +16,7 @@ from disarm_jax.estimators.types import Estimator
 CONFIGURATIONS = ("paper",)
 
 
+@contract.factory
 def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 1) -> Estimator:
     """VIMCO (Mnih & Rezende, 2016): Σ_k (L̂ − L̂^{−k}) ∂log q(b^k) for the bound of K independent samples.
 
@@ -34,7 +35,7 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
       ((7,), (7, 3))
     """
     contract.at_least("num_samples", num_samples, 2)
-    contract.one_of("baseline", baseline, formulas.BASELINES)
+    formulas.check_baseline(baseline)
     contract.at_least("repeats", repeats, 1)
 
     def draw(params, key, logits):
@@ -55,6 +56,7 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     return contract.from_samples(draw, gradient, value=value)
 
 
+@contract.factory
 def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> Estimator:
     """DisARM for the multi-sample bound, applied locally to each of K samples (section 3.2 of the paper).
 
@@ -75,6 +77,7 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
     return _bound_of_pairs(num_pairs, formulas.multisample_disarm)
 
 
+@contract.factory
 def naive_multisample_disarm(*, num_pairs: int = 1) -> Estimator:
     """DisARM for the multi-sample bound with all K samples as one long vector of bits: the paper's negative result.
 

@@ -1,5 +1,6 @@
 """REBAR and RELAX: control variates from a continuous relaxation of f, with learnt temperature, scale and network."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.types import Estimate, Estimator
 
 
+@contract.factory
 def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> Estimator:
     """REBAR (Tucker et al., 2017): REINFORCE with the relaxed f as control variate.
 
@@ -35,6 +37,7 @@ def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> Estimato
     return _relaxed(init_temperature, init_scale, None)
 
 
+@contract.factory
 def relax(
     *,
     init_temperature: float = 0.1,
@@ -77,8 +80,8 @@ def network_of(hidden: int, control_variate: tuple[Callable, Callable] | None) -
 
 def tunables(init_temperature: float, init_scale: float, network: tuple[Callable, Callable] | None) -> Callable:
     """The `init` of a relaxation: log τ, η and the parameters of r."""
-    if not init_temperature > 0:
-        raise ValueError(f"init_temperature must be positive, got {init_temperature}")
+    contract.number("init_temperature", init_temperature, lambda x: 0 < x < math.inf, "positive and finite")
+    contract.number("init_scale", init_scale, math.isfinite, "finite")
 
     def init(key, logits):
         logits = bernoulli.as_logits(logits)
@@ -94,7 +97,7 @@ def tunables(init_temperature: float, init_scale: float, network: tuple[Callable
 
 def rate(params: Any, dtype: jnp.dtype) -> jax.Array:
     """1/τ."""
-    return jnp.exp(-params["log_temperature"]).astype(dtype)
+    return jnp.exp(-jnp.asarray(params["log_temperature"])).astype(dtype)
 
 
 def noisy_logits(logits: jax.Array, b: jax.Array, noise: jax.Array, uniform: jax.Array) -> jax.Array:
@@ -102,9 +105,17 @@ def noisy_logits(logits: jax.Array, b: jax.Array, noise: jax.Array, uniform: jax
     return jnp.stack([logits + noise, bernoulli.conditional_logit(logits, b, uniform)])
 
 
+def evaluate_relaxed(f: Callable, points: Any, shape: tuple[int, ...], logits: jax.Array, has_aux: bool) -> jax.Array:
+    """f at relaxed points, float32 or wider; refused if it is not differentiable there for being an integer."""
+    f_relaxed, _ = contract.evaluate(f, points, shape, has_aux)
+    if not jnp.issubdtype(f_relaxed.dtype, jnp.floating):
+        raise TypeError(f"REBAR and RELAX differentiate f, which must return floats, got dtype {f_relaxed.dtype}")
+    return contract.widen(f_relaxed, logits)[0]
+
+
 def control(params: Any, network: tuple[Callable, Callable] | None, f_relaxed: jax.Array, z: jax.Array) -> jax.Array:
     """c(z) = η f(σ(z/τ)) + r(z), given f at the relaxed points."""
-    scaled = params["scale"].astype(f_relaxed.dtype) * f_relaxed
+    scaled = jnp.asarray(params["scale"], f_relaxed.dtype) * f_relaxed
     if network is None:
         return scaled
     free = network[1](params["network"], z)
@@ -138,8 +149,8 @@ def _relaxed(init_temperature: float, init_scale: float, network: tuple[Callable
         def controls(alpha):
             z = noisy_logits(alpha, b, noise, uniform)
             relaxed = jax.nn.sigmoid(z * rate(params, z.dtype)).astype(logits.dtype)
-            f_relaxed, _ = contract.evaluate(f, relaxed, z.shape[:-1], has_aux)
-            return control(params, network, contract.widen(f_relaxed, alpha)[0], z)
+            f_relaxed = evaluate_relaxed(f, relaxed, z.shape[:-1], logits, has_aux)
+            return control(params, network, f_relaxed, z)
 
         c, slope = value_and_slopes(controls, alpha)
         grad = formulas.relax(alpha, b, lax.stop_gradient(f_b), c[1], slope)

@@ -5,6 +5,7 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.types import Estimator
 
 
+@contract.factory
 def reinforce(*, num_samples: int = 1) -> Estimator:
     """REINFORCE (Williams, 1992): f(b) ∂log q(b), averaged over independent samples, without a baseline.
 
@@ -31,6 +32,7 @@ def reinforce(*, num_samples: int = 1) -> Estimator:
     return contract.from_samples(draw, gradient)
 
 
+@contract.factory
 def reinforce_loo(*, num_samples: int = 2) -> Estimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(b_k).
 

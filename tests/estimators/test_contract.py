@@ -81,9 +81,15 @@ def test_dtype_of_value(name, returned, dtype, expected):
     """f's own float dtype; the logits' for integers and booleans."""
     logits = make_logits((5, 3), dtype)
     est, params = make(name, logits)
+
+    def apply(key):
+        return est.apply(params, key, logits, lambda b: f(b).astype(returned))
+
     if dj.estimator_info(name).needs_grad and returned in ("int32", "bool"):
-        pytest.skip("differentiates f, so f must return floats")
-    out = jax.eval_shape(lambda key: est.apply(params, key, logits, lambda b: f(b).astype(returned)), jax.random.key(1))
+        with pytest.raises(TypeError, match=f"differentiate f, which must return floats, got dtype {returned}"):
+            jax.eval_shape(apply, jax.random.key(1))
+        return
+    out = jax.eval_shape(apply, jax.random.key(1))
     assert out.value.dtype == expected
     assert out.grad.dtype == dtype
 
@@ -428,18 +434,39 @@ def test_the_registry():
         ("vimco", {"repeats": 0}, ValueError, "repeats must be at least 1, got 0"),
         ("multisample_disarm", {"num_pairs": 0}, ValueError, "num_pairs must be at least 1, got 0"),
         ("multisample_disarm", {"configurations": "all"}, ValueError, "'all'; accepted: paper"),
-        ("rebar", {"init_temperature": -1.0}, ValueError, "init_temperature must be positive, got -1.0"),
+        ("interpolated", {"init_beta": "half"}, ValueError, r"init_beta must be in \[0, 1\], got 'half'"),
+        ("interpolated", {"per_dimension": "no"}, ValueError, "per_dimension must be True or False, got 'no'"),
+        ("rebar", {"init_temperature": -1.0}, ValueError, "init_temperature must be positive and finite, got -1.0"),
+        ("rebar", {"init_scale": float("nan")}, ValueError, "init_scale must be finite, got nan"),
     ],
 )
 def test_wrong_options_are_named(name, options, error, words):
     for call in (dj.make_estimator, dj.estimator_info):
         with pytest.raises(error, match=words):
             call(name, **options)
+    if name in NAMES:
+        with pytest.raises(error, match=words):
+            getattr(dj, name)(**options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    est = dj.interpolated(num_pairs=np.int64(2), init_beta=np.float32(0.5))
+    out = jax.eval_shape(lambda key: est.apply({"beta": 0.5}, key, make_logits((5, 3)), f), jax.random.key(0))
+    assert out.grad.shape == (5, 3)
+
+
+@every_estimator
+def test_logits_may_be_numpy_arrays_and_params_plain_numbers(name):
+    est = dj.make_estimator(name)
+    params = est.init(jax.random.key(0), np.zeros((5, 3)))
+    plain = jax.tree.map(lambda p: float(p) if p.ndim == 0 else p, params)
+    for call in (est.apply, dj.expectation(est), dj.variance_loss(est)):
+        jax.eval_shape(lambda key, call=call: call(plain, key, np.zeros((5, 3)), f), jax.random.key(1))
 
 
 @every_estimator
 def test_options_are_keyword_only(name):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=rf"{name} takes keyword options only, got \(2,\); accepted: "):
         getattr(dj, name)(2)
 
 

@@ -213,8 +213,8 @@ def test_learning_the_tunables_lowers_the_variance(name):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"init_temperature": 0.0}, ValueError, "init_temperature must be positive, got 0.0"),
-        ({"init_temperature": float("nan")}, ValueError, "init_temperature must be positive, got nan"),
+        ({"init_temperature": 0.0}, ValueError, "init_temperature must be positive and finite, got 0.0"),
+        ({"init_temperature": float("nan")}, ValueError, "init_temperature must be positive and finite, got nan"),
         ({"hidden": 0}, ValueError, "hidden must be at least 1, got 0"),
         ({"control_variate": "mlp"}, TypeError, "pair of functions"),
     ],
