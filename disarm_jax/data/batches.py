@@ -8,6 +8,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 _ROUNDS = 32  # after r rounds an image is where it began with probability 2⁻ʳ more than a uniform shuffle has it
@@ -34,19 +35,23 @@ def batch_indices(key: jax.Array, step: jax.Array, batch_size: int, num_examples
     [0 1 2 3 4 5]
     """
     for name, value in (("batch_size", batch_size), ("num_examples", num_examples)):
-        if not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    batch_size, num_examples, step = int(batch_size), int(num_examples), jnp.asarray(step)
+    if step.ndim or not jnp.issubdtype(step.dtype, jnp.integer):
+        raise TypeError(f"step must be one integer, got shape {step.shape} and dtype {step.dtype}")
     # step · B overflows int32 in long runs. Batches meet the boundaries of epochs again after lcm(B, N) images, so
     # whole cycles are counted apart and only the rest is multiplied by B.
     images_per_cycle = math.lcm(batch_size, num_examples)
     if images_per_cycle + batch_size >= 2**32:
         raise ValueError(
             f"batch_size {batch_size} and num_examples {num_examples} have the least common multiple "
-            f"{images_per_cycle}, which must stay below 2^32; choose a batch size that shares a factor with it"
+            f"{images_per_cycle}, which must stay below 2^32; choose a smaller batch size, or one that shares a factor "
+            "with it"
         )
     if num_examples == 1:  # nothing to shuffle, and jax 0.10.2 fails to compile a remainder by one on a CPU
         return jnp.zeros(batch_size, jnp.int32)
-    step = jnp.asarray(step).astype(jnp.uint32)
+    step = step.astype(jnp.uint32)
     cycle, step_in_cycle = _divmod(step, images_per_cycle // batch_size)
     stream = step_in_cycle * batch_size + jnp.arange(batch_size, dtype=jnp.uint32)
     epoch, place = _divmod(stream, num_examples)
@@ -69,6 +74,8 @@ def shuffled(key: jax.Array, epoch: jax.Array, place: jax.Array, num_examples: i
     Returns:
       `[B]` int32, in [0, N).
     """
+    # Keys of other kinds may give different words for equal epochs under vmap, which would be no bijection.
+    key = jax.random.wrap_key_data(jax.random.key_data(key)[:2], impl="threefry2x32")
     words = jax.vmap(lambda e: jax.random.key_data(jax.random.fold_in(key, e)))(epoch)
     pairing, choice = words[:, 0], words[:, 1]
 

@@ -57,7 +57,7 @@ def binarize_once(dataset: Dataset, seed: int = 0) -> Dataset:
     splits = {}
     for number, name in enumerate(SPLITS):
         images = getattr(dataset, name)
-        key = jax.random.fold_in(jax.random.key(seed), number)
+        key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)  # whatever JAX's default is
         starts = range(0, len(images), _CHUNK)
         parts = [_draw(jax.random.fold_in(key, start), images[start : start + _CHUNK]) for start in starts]
         splits[name] = np.concatenate([np.asarray(part) for part in parts]) if parts else images
@@ -88,8 +88,9 @@ def _bernoulli(key: jax.Array, images: jax.Array) -> jax.Array:
     """One Bernoulli(pixel / 255) bit per pixel from 16 random bits: true if they are below the pixel's threshold.
 
     Random bits are what binarisation costs on a CPU. A threefry block makes 64 of them, of which `jax.random.uniform`
-    and `jax.random.bits` return 32 at most; the words of split keys are all 64, so one block serves four pixels.
+    and `jax.random.bits` return 32 at most; the words of split keys are all 64, so one block serves four pixels. Keys
+    of the rbg kind have two words more, which repeat the first two.
     """
-    words = jax.random.key_data(jax.random.split(key, max(1, -(-images.size // 4))))
+    words = jax.random.key_data(jax.random.split(key, max(1, -(-images.size // 4))))[:, :2]
     noise = lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[: images.size].reshape(images.shape)
     return noise.astype(jnp.uint32) < threshold_of_pixel(images)

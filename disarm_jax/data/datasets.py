@@ -211,7 +211,9 @@ def prepare(
             tried.append(f"  {source_name}: {error}")
             continue
         except DataError as error:
-            raise DataError(f"{name} was not prepared: {error}") from error
+            raise DataError(
+                f"{name} was not prepared: {error}\nAny of these provides it:\n{_commands(name, folder)}"
+            ) from error
         splits = {split: np.ascontiguousarray(images) for split, images in splits.items()}
         provenance = Provenance(name, source_name, origin, entry.order, sha256_of_arrays(splits))
         dataset = Dataset(**splits, image_shape=idx.IMAGE_SHAPE, provenance=provenance)

@@ -37,6 +37,8 @@ def read_folder(
       NotFoundError: if a file is not there.
       DataError: naming the file, if it is not what was published.
     """
+    if folder.is_file():
+        raise NotFoundError(f"{folder} is a file; give the folder it is in")
     missing = [file.name for file in files if not (folder / file.name).is_file()]
     if missing:
         raise NotFoundError(f"{folder}: no {', no '.join(missing)}")

@@ -2,7 +2,6 @@
 
 import pathlib
 import zipfile
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,7 +23,7 @@ def read_own_images(path: pathlib.Path) -> tuple[dict[str, np.ndarray], tuple[in
       DataError: naming the file and the array, if it is not such a file.
     """
     if not path.is_file():
-        raise NotFoundError(f"{path}: no such file")
+        raise NotFoundError(f"{path} is a folder; expected an npz file" if path.is_dir() else f"{path}: no such file")
     splits = read_npz(path, SPLITS)
     image_shape = splits["train"].shape[1:]
     for name, images in splits.items():
@@ -44,19 +43,24 @@ def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """
     try:
         with open(path, "rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise DataError(f"{path} is not a whole npz file")
+            stream.seek(0)
             contents = np.load(stream, allow_pickle=False)
-            if not isinstance(contents, np.lib.npyio.NpzFile):
-                raise DataError(f"{path} holds one array; expected an npz file with the arrays {', '.join(names)}")
             missing = [name for name in names if name not in contents.files]
             if missing:
                 raise DataError(
                     f"{path} has no array {', '.join(missing)}; it has {', '.join(contents.files) or 'none'}"
                 )
-            return {name: contents[name] for name in names}
-    except (FileNotFoundError, NotADirectoryError):
+            arrays = {name: contents[name] for name in names}
+    except (DataError, FileNotFoundError, NotADirectoryError):
         raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as an npz file: {error}") from error
+    except Exception as error:  # damage in the right place makes zipfile and numpy raise almost anything
+        raise DataError(f"{path} cannot be read as an npz file: {str(error) or type(error).__name__}") from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy hands out the bytes of a member that is no array
+            raise DataError(f"{path} has no array under {name!r}")
+    return arrays
 
 
 def check_array(array: np.ndarray, shape: tuple[int, ...], where: str) -> None:

@@ -53,11 +53,9 @@ def read_npm(files: Sequence[RecordedFile], progress: Progress) -> tuple[list[np
 
 def read_debian(files: Sequence[RecordedFile], progress: Progress) -> tuple[list[np.ndarray], str]:
     """The images of FashionMNIST from the Debian package `dataset-fashion-mnist`; otherwise as `read_npm`."""
-    impatient = [f"-oAcquire::{method}::Timeout=5" for method in ("http", "https")]
     with tempfile.TemporaryDirectory(prefix="disarm_jax-apt-") as temporary:
         progress(f"fetching {DEBIAN_PACKAGE} with apt-get", 0, 1)
-        command = ["apt-get", "-q", "-oAcquire::Retries=0", *impatient, "download", DEBIAN_PACKAGE]
-        _run(command, temporary, _DOWNLOAD_SECONDS)
+        _run_while_growing(["apt-get", "-q", "-oAcquire::Retries=0", "download", DEBIAN_PACKAGE], temporary)
         progress(f"fetching {DEBIAN_PACKAGE} with apt-get", 1, 1)
         package = _only_file(temporary, "*.deb", "apt-get download")
         data = _run(["dpkg-deb", "--fsys-tarfile", package.name], temporary, _DOWNLOAD_SECONDS)
@@ -122,6 +120,29 @@ def _run(command: list[str], folder: str, seconds: float) -> bytes:
         complaint = error.stderr.decode(errors="replace").strip()
         raise NotFoundError(f"`{' '.join(command)}` failed: {complaint}") from error
     return done.stdout
+
+
+def _run_while_growing(command: list[str], folder: str) -> None:
+    """Runs a command that fills a folder, and ends it when the folder has not grown for a while: a dead network."""
+    if shutil.which(command[0]) is None:
+        raise NotFoundError(f"the command {command[0]} is not installed")
+    size = 0
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=folder, **pipes) as process:
+        try:
+            while process.returncode is None:
+                try:
+                    _, complaint = process.communicate(timeout=_PROBE_SECONDS)
+                except subprocess.TimeoutExpired as error:
+                    before, size = size, sum(file.stat().st_size for file in pathlib.Path(folder).rglob("*"))
+                    if size <= before:
+                        text = f"`{' '.join(command)}` fetched nothing for {_PROBE_SECONDS:g} seconds"
+                        raise NotFoundError(text) from error
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise NotFoundError(f"`{' '.join(command)}` failed: {complaint.decode(errors='replace').strip()}")
 
 
 def _only_file(folder: str, pattern: str, command: str) -> pathlib.Path:

@@ -16,6 +16,19 @@ def stream(key, batch_size, num_examples, steps, start=0):
     return np.asarray(jax.jit(jax.vmap(one))(start + jnp.arange(steps))).reshape(-1)
 
 
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_keys_of_other_kinds(impl):
+    images = stream(jax.random.key(3, impl=impl), 3, 7, 7)
+    for epoch in np.split(images, 3):
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(7))
+
+
+@pytest.mark.parametrize("step", [1.5, np.arange(3)])
+def test_a_step_is_one_integer(step):
+    with pytest.raises(TypeError, match="step must be one integer"):
+        batch_indices(jax.random.key(0), step, 3, 7)
+
+
 @pytest.mark.parametrize(
     ("num_examples", "batch_size"),
     [(1, 4), (2, 1), (3, 2), (3, 7), (50, 7), (4000, 50), (4000, 64), (50000, 50)],

@@ -61,7 +61,7 @@ def test_other_bits_are_refused_by_name(small, tmp_path):
         with pytest.raises(DataError, match=reason):
             load("binarized_mnist", data_dir=tmp_path / "data", path=tmp_path / "packed")
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(DataError, match="cannot be read as an npz file"):
+    with pytest.raises(DataError, match="is not a whole npz file"):
         load("binarized_mnist", data_dir=tmp_path / "data", path=tmp_path / "packed")
     path.unlink()
     with pytest.raises(DataError, match=f"no binarized_mnist_train.amat, .* and no {PACKED_FILE}"):

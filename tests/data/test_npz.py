@@ -1,5 +1,6 @@
 import pathlib
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -51,11 +52,33 @@ def test_other_files_are_refused_by_name(tmp_path):
         load("npz", path=path)
     with open(path, "wb") as stream:
         np.save(stream, GOOD)
-    with pytest.raises(DataError, match="holds one array"):
+    for content in (path.read_bytes(), b"hello", b""):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="is not a whole npz file"):
+            load("npz", path=path)
+    with pytest.raises(DataError, match="is a folder"):
+        load("npz", path=tmp_path)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("train", "validation", "test"):
+            archive.writestr(f"{name}.npy", b"no array")
+    with pytest.raises(DataError, match="no array under 'train'"):
         load("npz", path=path)
-    path.write_bytes(b"hello")
-    with pytest.raises(DataError, match="cannot be read as an npz file"):
-        load("npz", path=path)
+
+
+def test_damage_anywhere_is_a_data_error(tmp_path):
+    """Every byte of the file's directory and headers, changed one at a time: other images, or a DataError."""
+    path = tmp_path / "mine.npz"
+    np.savez(path, train=GOOD, validation=GOOD, test=GOOD)
+    whole = path.read_bytes()
+    places = [*range(200), *range(whole.rindex(b"PK\x01\x02") - 150, len(whole))]
+    refused = 0
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            load("npz", path=path)
+        except DataError:
+            refused += 1
+    assert refused > len(places) / 3
 
 
 def test_nothing_is_unpickled(tmp_path):

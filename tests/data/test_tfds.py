@@ -152,7 +152,7 @@ if {outcome!r} == "failed":
         assert_splits(dataset, small_mnist.splits)
         assert "mnist 3.0.1 downloaded" in dataset.provenance.origin
     else:
-        with pytest.raises(DataError, match=r"could not prepare mnist: OSError: the reason$"):
+        with pytest.raises(DataError, match=r"could not prepare mnist: OSError: the reason\n"):
             load("mnist", source="tfds", data_dir=tmp_path / "data")
         assert not (tmp_path / "data").exists()
     assert not list((tmp_path / "temporary").iterdir())
