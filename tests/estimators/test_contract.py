@@ -94,6 +94,20 @@ def test_dtype_of_value(name, returned, dtype, expected):
     assert out.grad.dtype == dtype
 
 
+def test_bounds_are_summed_in_float32():
+    """A bound of 64 bfloat16 weights would lose most of its digits if it were summed as such."""
+    est, logits = dj.vimco(num_samples=64), make_logits((50, 3))
+    stacks = []
+
+    def narrow(b):
+        stacks.append(f(b).astype(jnp.bfloat16))
+        return stacks[-1]
+
+    out = est.apply((), jax.random.key(1), logits, narrow)
+    exact = dj.formulas.bound(stacks[0].astype(jnp.float32)).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(out.value.astype(jnp.float32), exact.astype(jnp.float32))
+
+
 @every_estimator
 def test_jit_vmap_and_scan_agree(name):
     """The same keys give the same estimates whether jitted alone, vmapped or scanned; all compiled once."""
@@ -143,10 +157,14 @@ def test_expectation_is_value_and_whole_gradient(name):
     def objective(logits, scale):
         return dj.expectation(est)(params, key, logits, depends_on_both(logits, scale)).sum()
 
-    out = jax.jit(lambda: est.apply(params, key, logits, depends_on_both(logits, scale)))()
+    def with_samples(b):
+        return depends_on_both(logits, scale)(b), b
 
-    def value(logits_in_f, scale):
-        return est.apply(params, key, logits, depends_on_both(logits_in_f, scale)).value.sum()
+    out, samples = jax.jit(lambda: est.apply(params, key, logits, with_samples, has_aux=True))()
+    value_of = dj.formulas.bound if name == "vimco" else lambda f_b: f_b.mean(axis=0)
+
+    def value(logits, scale):  # written out from the samples, without the estimator
+        return value_of(depends_on_both(logits, scale)(samples)).sum()
 
     pathwise = jax.jit(jax.grad(value, argnums=(0, 1)))(logits, scale)
     total, (in_logits, in_scale) = jax.jit(jax.value_and_grad(objective, argnums=(0, 1)))(logits, scale)
