@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 
 from disarm_jax.data import recorded
-from disarm_jax.data.idx import read_bytes
+from disarm_jax.data.idx import IMAGE_SHAPE, PIXELS, read_bytes
 from disarm_jax.data.network import fetch
 from disarm_jax.data.types import DataError, NotFoundError, Progress
 
@@ -83,10 +83,10 @@ def parse(data: bytes, counts: tuple[int, int, int], where: str) -> dict[str, np
 
 def _images(contents: dict, name: str, count: int, where: str) -> np.ndarray:
     columns = contents.get(name)
-    if columns is None or columns.shape != (784, count):
+    if columns is None or columns.shape != (PIXELS, count):
         found = "nothing" if columns is None else f"the shape {columns.shape}"
-        raise DataError(f"{where} has {found} under {name!r}; expected the shape {(784, count)}")
+        raise DataError(f"{where} has {found} under {name!r}; expected the shape {(PIXELS, count)}")
     if not (columns.min() >= 0 and columns.max() <= 1):
         raise DataError(f"{where} has values from {columns.min()} to {columns.max()} under {name!r}; expected 0 to 1")
-    images = columns.T.reshape(count, 28, 28).transpose(0, 2, 1).reshape(count, 784)
+    images = columns.T.reshape(count, *IMAGE_SHAPE).transpose(0, 2, 1).reshape(count, PIXELS)
     return np.rint(255 * images).astype(np.uint8)

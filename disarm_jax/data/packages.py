@@ -108,8 +108,7 @@ def read_archive(
 
 def _run(command: list[str], folder: str, seconds: float) -> bytes:
     """The output of a command run in a folder; what it complains of becomes the message of the error."""
-    if shutil.which(command[0]) is None:
-        raise NotFoundError(f"the command {command[0]} is not installed")
+    _check_installed(command[0])
     try:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=True
@@ -124,8 +123,7 @@ def _run(command: list[str], folder: str, seconds: float) -> bytes:
 
 def _run_while_growing(command: list[str], folder: str) -> None:
     """Runs a command that fills a folder, and ends it when the folder has not grown for a while: a dead network."""
-    if shutil.which(command[0]) is None:
-        raise NotFoundError(f"the command {command[0]} is not installed")
+    _check_installed(command[0])
     size = 0
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=folder, **pipes) as process:
@@ -143,6 +141,11 @@ def _run_while_growing(command: list[str], folder: str) -> None:
             raise
     if process.returncode:
         raise NotFoundError(f"`{' '.join(command)}` failed: {complaint.decode(errors='replace').strip()}")
+
+
+def _check_installed(client: str) -> None:
+    if shutil.which(client) is None:
+        raise NotFoundError(f"the command {client} is not installed")
 
 
 def _only_file(folder: str, pattern: str, command: str) -> pathlib.Path:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from disarm_jax.data.idx import PIXELS
 from disarm_jax.data.network import check_reachable
 from disarm_jax.data.recorded import RecordedFile
 from disarm_jax.data.types import DataError, NotFoundError, Progress
@@ -89,11 +90,11 @@ def read_prepared(folder: pathlib.Path, counts: Mapping[str, int], progress: Pro
             records = builder.as_data_source(split)
             if len(records) != count:
                 raise DataError(f"{folder} has {len(records):,} {split} images; expected {count:,}")
-            found = np.empty((count, 784), np.uint8)
+            found = np.empty((count, PIXELS), np.uint8)
             order = original_order(split, count)
             for start in range(0, count, _CHUNK):
                 places = range(start, min(start + _CHUNK, count))
-                found[order[start : places.stop]] = [r["image"].reshape(784) for r in records.__getitems__(places)]
+                found[order[start : places.stop]] = [r["image"].reshape(PIXELS) for r in records.__getitems__(places)]
                 progress(f"reading {split} of the prepared copy", places.stop, count)
             images[split] = found
     except DataError:

@@ -1,11 +1,14 @@
 """Chains of layers: Algorithm 1 against exact enumeration, RELAX by z-tests, one layer equal to the flat estimators."""
 
+import functools
+
 import chex
 import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from black_box import black_box
 from jax.test_util import check_grads
 from scipy.special import expit
 
@@ -35,6 +38,15 @@ def apply_layer(weights, b):
     return b @ kernel + bias.reshape((1,) * (b.ndim - 1) + bias.shape)
 
 
+def layers_of(weights):
+    return [functools.partial(apply_layer, w) for w in weights]
+
+
+def numpy_layers(weights, inputs):
+    """The layers for `exact.chain_law`, the first one at the inputs."""
+    return [lambda _: inputs @ weights[0][0] + weights[0][1], *(lambda b, w=w: b @ w[0] + w[1] for w in weights[1:])]
+
+
 def exact_expectation(weights, f, dims, inputs):
     """E f over all 2^(Σ D_t) chains; differentiable in the weights by JAX, the law being written out."""
     bits = exact.outcomes(sum(dims))
@@ -52,11 +64,7 @@ def test_exact_mean_and_variance(name, chain):
     """Algorithm 1 over all its outcomes: the mean is the exact gradient in the weights of every layer (1e-10)."""
     dims, inputs = CHAINS[chain], np.array([0.6])
     weights, f = make_chain(dims)
-    layers = [
-        lambda _: inputs @ weights[0][0] + weights[0][1],
-        *(lambda b, w=w: b @ w[0] + w[1] for w in weights[1:]),
-    ]
-    columns, probabilities = exact.chain_law(layers, dims, BETAS[name])
+    columns, probabilities = exact.chain_law(numpy_layers(weights, inputs), dims, BETAS[name])
     assert probabilities.sum() == pytest.approx(1, abs=1e-12)
     f_rows = f(np.concatenate(columns, axis=-1))  # [M, T + 1]
     truth = jax.grad(exact_expectation)(jax.tree.map(jnp.asarray, weights), f, dims, inputs)
@@ -112,12 +120,7 @@ def test_law_and_formula_through_apply(name, chain):
     assert len(all_columns) == 1  # T + 1 evaluations, in one call
     assert [c.shape for c in columns] == [(depth + 1, draws, d) for d in dims]
     assert [t for t, _ in calls][-depth:] == list(range(depth))  # one call of each layer
-    inputs = np.array([0.6])
-    layers = [
-        lambda _: inputs @ weights[0][0] + weights[0][1],
-        *(lambda b, w=w: b @ w[0] + w[1] for w in weights[1:]),
-    ]
-    _, probabilities = exact.chain_law(layers, dims, BETAS.get(name, 1.0))
+    _, probabilities = exact.chain_law(numpy_layers(weights, np.array([0.6])), dims, BETAS.get(name, 1.0))
     # The rows of layer t that are not copies of the trunk: trunk, branches that left before, the partner.
     bits = np.concatenate([np.moveaxis(c[: t + 2], 1, 0).reshape(draws, -1) for t, c in enumerate(columns)], axis=1)
     assert exact.chi_square(bits, probabilities) > 1e-4
@@ -159,7 +162,7 @@ def mean_gradients(est, draws, key, f=smooth_f, weights=SMOOTH):
     """Gradients in the biases of both layers, one per draw, and the exact ones."""
     inputs = jnp.full((draws, 1), 0.6)
     weights = jax.tree.map(jnp.asarray, weights)
-    layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+    layers = layers_of(weights)
     params = jax.tree.map(lambda p: p + 0.3, est.init(jax.random.key(1), inputs, layers))
     out = jax.jit(lambda key: est.apply(params, key, inputs, layers, f))(key)
     bits = exact.outcomes(4)
@@ -190,7 +193,7 @@ def test_relax_reads_its_tunables_and_noise_as_documented():
         return smooth_f(b)
 
     weights = jax.tree.map(jnp.asarray, SMOOTH)
-    layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+    layers = layers_of(weights)
     inputs, est = jnp.full((6, 1), 0.6), dj.hierarchical("relax", hidden=4)
     params = est.init(jax.random.key(0), inputs, layers)
     temperatures = (0.5, 1.4)
@@ -215,7 +218,7 @@ def test_relax_reads_its_tunables_and_noise_as_documented():
 def test_variance_loss(name):
     """The sum of squares over all layers; for RELAX its derivative by finite differences, the noise being fixed."""
     weights = jax.tree.map(jnp.asarray, SMOOTH)
-    layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+    layers = layers_of(weights)
     inputs, est, key = (
         jnp.full((3, 1), 0.6),
         dj.hierarchical(name, **({"hidden": 4} if name == "relax" else {})),
@@ -271,14 +274,14 @@ def test_expectation_differentiates_layers_and_f(name):
     est = dj.hierarchical(name)
     inputs, key = jnp.full((5, 1), 0.6), jax.random.key(3)
     weights = jax.tree.map(jnp.asarray, SMOOTH)
-    params = est.init(key, inputs, [lambda b, w=w: apply_layer(w, b) for w in weights])
+    params = est.init(key, inputs, layers_of(weights))
 
     def objective(weights, scale):
-        layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+        layers = layers_of(weights)
         return dj.hierarchical_expectation(est)(params, key, inputs, layers, lambda b: scale * smooth_f(b)).sum()
 
     def estimate(weights):
-        layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+        layers = layers_of(weights)
         return est.apply(params, key, inputs, layers, lambda b: 2.0 * smooth_f(b))
 
     value, (in_weights, in_scale) = jax.jit(jax.value_and_grad(objective, argnums=(0, 1)))(weights, 2.0)
@@ -352,16 +355,6 @@ def test_wrong_use(call, error, words):
         call()
 
 
-@jax.custom_jvp
-def indifferentiable(b):
-    return smooth_f(b)
-
-
-@indifferentiable.defjvp
-def _raise(primals, tangents):
-    raise AssertionError("f was differentiated with respect to b")
-
-
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_contract(name, dtype):
@@ -370,10 +363,10 @@ def test_contract(name, dtype):
         weights = jax.tree.map(lambda w: jnp.asarray(w, dtype), SMOOTH)
         inputs = jnp.asarray([[0.6], [1e4], [-1e4], [-0.0]], dtype)
         est = dj.hierarchical(name)
-        f = smooth_f if name == "relax" else indifferentiable
+        f = smooth_f if name == "relax" else black_box(smooth_f)
 
         def objective(weights, key):
-            layers = [lambda b, w=w: apply_layer(w, b) for w in weights]
+            layers = layers_of(weights)
             params = est.init(jax.random.key(1), inputs, layers)
             return dj.hierarchical_expectation(est)(params, key, inputs, layers, f).sum()
 
