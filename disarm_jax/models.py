@@ -14,6 +14,9 @@ from flax import linen as nn
 from disarm_jax import bernoulli
 
 
+KERNEL_INITS = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
+
+
 class Network(nn.Module):
     """Dense layers with LeakyReLU between them: linear if there is no hidden one.
 
@@ -21,18 +24,20 @@ class Network(nn.Module):
       features: width of the output.
       hidden: widths of the hidden layers.
       negative_slope: of the LeakyReLU.
-      bias_init: of the output's bias; all other biases start at zero, weights Glorot-uniform.
+      kernel_init: of all weights, one of `KERNEL_INITS`.
+      bias_init: of the output's bias; all other biases start at zero.
     """
 
     features: int
     hidden: tuple[int, ...] = ()
     negative_slope: float = 0.3
+    kernel_init: str = "glorot_uniform"
     bias_init: Callable = nn.initializers.zeros_init()
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """`[..., D]` to `[..., features]`."""
-        weights = nn.initializers.glorot_uniform()
+        weights = getattr(nn.initializers, self.kernel_init)()
         for width in self.hidden:
             x = nn.leaky_relu(nn.Dense(width, kernel_init=weights)(x), self.negative_slope)
         return nn.Dense(self.features, kernel_init=weights, bias_init=self.bias_init)(x)
@@ -48,6 +53,7 @@ class BernoulliVAE(nn.Module):
       pixels: of an image.
       hidden: widths of the hidden layers of every conditional; none for the paper's linear models.
       negative_slope: of the LeakyReLU between them.
+      kernel_init: of all weights, one of `KERNEL_INITS`.
       input_mean: `[pixels]`, subtracted from the image before the first encoder; None leaves it as it is.
       output_mean: `[pixels]`, the decoder's output bias starts at its logit, clipped to [0.001, 0.999]; None: at zero.
       signed_input: whether the last decoder sees 2 b_1 − 1 instead of b_1. Inner layers always see 0 and 1.
@@ -57,13 +63,14 @@ class BernoulliVAE(nn.Module):
     pixels: int
     hidden: tuple[int, ...] = ()
     negative_slope: float = 0.3
+    kernel_init: str = "glorot_uniform"
     input_mean: np.ndarray | None = None
     output_mean: np.ndarray | None = None
     signed_input: bool = True
 
     def setup(self) -> None:
         """Declares the three groups of parameters."""
-        options = {"hidden": self.hidden, "negative_slope": self.negative_slope}
+        options = {"hidden": self.hidden, "negative_slope": self.negative_slope, "kernel_init": self.kernel_init}
         self.encoder = Chain(tuple(Network(width, **options) for width in self.latents))
         below = tuple(Network(width, **options) for width in self.latents[:-1])
         image = Network(self.pixels, **options, bias_init=self._output_bias)

@@ -1,20 +1,19 @@
 """A prepared data set as one verified file, so that later starts are quick and need neither sources nor network.
 
-The file is written under a temporary name and renamed when it is whole, so a reader sees either all of it or none. Two
-processes that prepare the same set at once each write their own temporary file, and the later rename replaces the first
-by the same bytes; there is no lock to be left behind by a killed job, and none that a network file system must support.
+Two processes that prepare the same set at once each write a whole file, and the later replaces the first by the same
+bytes: no lock is needed, and none that a network file system must support.
 """
 
 import contextlib
 import json
 import os
 import pathlib
-import tempfile
 
 import numpy as np
 
 from disarm_jax.data.npz import read_npz
 from disarm_jax.data.types import SPLITS, DataError, Dataset, Provenance, sha256_of_arrays
+from disarm_jax.files import whole_file
 
 
 def data_folder(data_dir: str | pathlib.Path | None) -> pathlib.Path:
@@ -61,24 +60,15 @@ def write(file: pathlib.Path, dataset: Dataset) -> None:
     record = dataset.provenance._asdict() | {"image_shape": dataset.image_shape}
     contents = {name: getattr(dataset, name) for name in SPLITS}
     contents["provenance"] = np.frombuffer(json.dumps(record).encode(), np.uint8)
-    temporary, new_folder = None, not file.parent.exists()
+    new_folder = not file.parent.exists()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as stream:
+        with whole_file(file) as stream:
             np.savez(stream, **contents)
-            stream.flush()
-            os.fsync(stream.fileno())  # a disk that fills up says so here, before the rename
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 would hide a shared cache from others
-        os.replace(temporary, file)
-        temporary = None
         new_folder = False  # to stay
     except OSError as error:
         raise DataError(_cannot_write(file.parent, error.strerror or str(error))) from error
     finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         if new_folder:
             with contextlib.suppress(OSError):  # not if another process has put its file there
                 file.parent.rmdir()
@@ -105,8 +95,3 @@ def _cannot_write(folder: pathlib.Path, reason: str) -> str:
         "Name a folder you can write to with --data_dir or DISARM_DATA_DIR"
     )
 
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

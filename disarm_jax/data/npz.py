@@ -2,7 +2,7 @@
 
 import pathlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,10 +24,18 @@ def read_own_images(path: pathlib.Path) -> tuple[dict[str, np.ndarray], tuple[in
     """
     if not path.is_file():
         raise NotFoundError(f"{path} is a folder; expected an npz file" if path.is_dir() else f"{path}: no such file")
-    splits = read_npz(path, SPLITS)
+    return flatten(read_npz(path, SPLITS), str(path))
+
+
+def flatten(splits: Mapping[str, np.ndarray], origin: str) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+    """The splits as `[N, D]`, and the shape of one image; refused unless they are images of one shape, uint8.
+
+    Raises:
+      DataError: naming the origin and the array.
+    """
     image_shape = splits["train"].shape[1:]
     for name, images in splits.items():
-        where = f"{name!r} in {path}"
+        where = f"{name!r} in {origin}"
         if images.ndim not in (2, 3) or images.size == 0:
             raise DataError(f"{where} has the shape {images.shape}; expected [N, H, W] or [N, D], none of them 0")
         check_array(images, (len(images), *image_shape), where)

@@ -1,0 +1,1 @@
+"""Experiments: from a config to a run directory, and back."""

@@ -1,0 +1,195 @@
+"""The one place where a word of a config becomes a model, a data set or an estimator.
+
+A name with a colon, "package.module:name", is imported: so an own model, data set or estimator needs no change here.
+"""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import disarm_jax as dj
+from disarm_jax import bernoulli, data
+from disarm_jax.data.npz import flatten
+from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha256_of_arrays
+from disarm_jax.estimators.relaxation import network_of
+from disarm_jax.models import BernoulliVAE
+
+MODELS = {"bernoulli_vae": BernoulliVAE}
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name is one to import."""
+    return ":" in name
+
+
+def imported(path: str) -> Any:
+    """What "package.module:name" names; a ValueError says which half of it is not there."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"cannot import {module_name!r} of {path!r}: {error}") from error
+    if not callable(getattr(module, attribute, None)):
+        raise ValueError(f"the module {module_name} has no function or class {attribute!r}")
+    return getattr(module, attribute)
+
+
+class EstimatorSpec(NamedTuple):
+    """An estimator as written in a config.
+
+    Attributes:
+      name: of the registry, or an import path.
+      options: of its factory.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """As `parse_estimator` reads it."""
+        listed = ", ".join(f"{key}={value!r}" for key, value in self.options.items())
+        return f"{self.name}({listed})" if listed else self.name
+
+
+def parse_estimator(text: str) -> EstimatorSpec:
+    """A name, or a name with options as in Python.
+
+    >>> parse_estimator("vimco(num_samples=10, repeats=2)")
+    EstimatorSpec(name='vimco', options={'num_samples': 10, 'repeats': 2})
+    """
+    name, parenthesis, arguments = str(text).partition("(")
+    if not parenthesis:
+        return EstimatorSpec(name.strip(), {})
+    try:
+        call = ast.parse(f"f({arguments}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(f"cannot read the estimator {text!r}; accepted: 'name' or 'name(option=value, …)'") from None
+    return EstimatorSpec(name.strip(), options)
+
+
+def size_option(name: str) -> str:
+    """The option that says how many samples the bound of a multi-sample estimator has."""
+    return "num_pairs" if "num_pairs" in inspect.signature(getattr(dj, name)).parameters else "num_samples"
+
+
+def default_option(name: str, option: str) -> Any:
+    """The default of an estimator's option."""
+    return inspect.signature(getattr(dj, name)).parameters[option].default
+
+
+def estimator_builder(spec: EstimatorSpec, num_layers: int, network_sees_image: bool) -> Callable[[Any], dj.Estimator]:
+    """A function from the images x `[B, pixels]` of a step to the estimator.
+
+    Only the network of RELAX looks at them, as it does in the released code of the paper; its estimator is made inside
+    the step. All others are made here, once.
+
+    Args:
+      spec: what to make.
+      num_layers: of the model; more than one takes the hierarchical form.
+      network_sees_image: whether RELAX's network takes [x, z] or z alone.
+
+    Raises:
+      TypeError, ValueError: from the factory, naming what it does not accept.
+    """
+    if is_import_path(spec.name):
+        est = imported(spec.name)(**spec.options)
+        if not isinstance(est, dj.Estimator):
+            raise ValueError(f"{spec.name!r} must return a disarm_jax.Estimator, got {type(est).__name__}")
+        return lambda x: est
+
+    def make(**options: Any) -> dj.Estimator:
+        maker = dj.make_estimator if num_layers == 1 else dj.hierarchical
+        return maker(spec.name, **spec.options, **options)
+
+    est = make()
+    if spec.name != "relax" or not network_sees_image or "control_variate" in spec.options:
+        return lambda x: est
+    hidden = spec.options.get("hidden", default_option("relax", "hidden"))
+    return lambda x: make(control_variate=image_network(hidden, x))
+
+
+def image_network(hidden: int, x: jax.Array) -> tuple[Callable, Callable]:
+    """RELAX's network of [x, z] as the pair `(init, apply)` that it takes.
+
+    One hidden layer as in `relax`; what x adds to it is computed once for z and z̃.
+    """
+    init_inner, apply_inner = network_of(hidden, None)
+
+    def init(key: jax.Array, logits: jax.Array) -> dict:
+        widened = jnp.zeros((*logits.shape[:-1], logits.shape[-1] + x.shape[-1]), logits.dtype)
+        params = init_inner(key, widened)
+        z_kernel, x_kernel = jnp.split(params["hidden"]["kernel"], [logits.shape[-1]])
+        return {"z": params | {"hidden": params["hidden"] | {"kernel": z_kernel}}, "x": x_kernel}
+
+    def apply(params: dict, z: jax.Array) -> jax.Array:
+        inner = params["z"]
+        bias = bernoulli.lift(inner["hidden"]["bias"], x.ndim) + x @ params["x"]
+        return apply_inner(inner | {"hidden": inner["hidden"] | {"bias": bias}}, z)
+
+    return init, apply
+
+
+def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -> Any:
+    """The model of a config's `model` section.
+
+    An own one is a Flax module with the fields and methods of `BernoulliVAE`; what `model.options` holds is passed on.
+
+    Args:
+      config: the section.
+      pixels: of an image.
+      train_mean: `[pixels]`, mean of the training images, in [0, 1].
+    """
+    name = config["name"]
+    make = imported(name) if is_import_path(name) else MODELS[name]
+    return make(
+        latents=tuple(config["latents"]),
+        pixels=pixels,
+        hidden=tuple(config["hidden"]),
+        negative_slope=config["negative_slope"],
+        kernel_init=config["kernel_init"],
+        input_mean=train_mean if config["center_input"] else None,
+        output_mean=train_mean if config["output_bias_from_mean"] else None,
+        signed_input=config["signed_input"],
+        **config["options"],
+    )
+
+
+def load_dataset(config: Mapping[str, Any], progress: Progress = no_progress) -> data.Dataset:
+    """The images of a config's `dataset` section, drawn once if its binarisation is static.
+
+    An own data set is a function without arguments that returns a `Dataset`, or a dict of uint8 arrays `[N, D]` or
+    `[N, H, W]` by split.
+    """
+    if is_import_path(config["name"]):
+        dataset = _own_dataset(config["name"], imported(config["name"])())
+    else:
+        options = {name: config[name] for name in ("source", "data_dir", "path")}
+        dataset = data.load(config["name"], **options, progress=progress)
+    return data.binarize_once(dataset, config["static_seed"]) if config["binarization"] == "static" else dataset
+
+
+def _own_dataset(path: str, found: Any) -> data.Dataset:
+    if isinstance(found, data.Dataset):
+        return found
+    if not (isinstance(found, Mapping) and set(found) == set(SPLITS)):
+        raise data.DataError(f"{path!r} must return a Dataset or a dict with the keys {', '.join(SPLITS)}")
+    flat, image_shape = flatten({split: np.asarray(found[split]) for split in SPLITS}, path)
+    provenance = Provenance(path, "import", path, "order of the arrays returned", sha256_of_arrays(flat))
+    return data.Dataset(**flat, image_shape=image_shape, provenance=provenance)
+
+
+def make_optimizer(config: Mapping[str, Any]) -> optax.GradientTransformation:
+    """The optimiser of one section of a config's `optimizer`."""
+    if config["name"] == "adam":
+        return optax.adam(config["learning_rate"], b1=config["b1"], b2=config["b2"], eps=config["eps"])
+    return optax.sgd(config["learning_rate"])

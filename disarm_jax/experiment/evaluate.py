@@ -1,0 +1,106 @@
+"""How good a model is: its bounds over whole splits, batch by batch, inside one compiled program."""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import data
+from disarm_jax.data.types import SPLITS
+from disarm_jax.experiment.choices import load_dataset
+from disarm_jax.experiment.devices import one_cpu_device_per_core
+from disarm_jax.experiment.run import load_run
+from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.experiment.seeds import SeedAxis
+from disarm_jax.experiment.step import State, run_keys
+from disarm_jax.experiment.summary import final_metrics
+from disarm_jax.objectives import sampled_bound
+
+
+def bound_name(split: str, num_samples: int) -> str:
+    """What the metric is called in files and tables.
+
+    >>> bound_name("train", 1), bound_name("test", 100)
+    ('train_elbo', 'test_100_sample_bound')
+    """
+    return f"{split}_elbo" if num_samples == 1 else f"{split}_{num_samples}_sample_bound"
+
+
+def split_samples(config: Mapping[str, Any]) -> dict[str, int]:
+    """How many samples the bound of each split has, from a resolved config."""
+    test = config["eval"]["test_samples"]
+    return {"train": config["eval"]["train_samples"], "validation": test, "test": test}
+
+
+def mean_bound(
+    model: Any,
+    state: State,
+    images: jax.Array,
+    split_number: int,
+    num_samples: int,
+    binarization: str,
+    batch_size: int,
+) -> jax.Array:
+    """The K-sample bound averaged over a split, freshly binarised and sampled: a function of (seed, step, split).
+
+    Args:
+      model: the VAE.
+      state: of one seed.
+      images: `[N, pixels]` uint8.
+      split_number: tells the splits' random numbers apart.
+      num_samples: K.
+      binarization: how bits are made of pixels.
+      batch_size: images at once; what is in memory is at most ten samples of each.
+
+    Returns:
+      A number.
+    """
+    key = jax.random.fold_in(jax.random.fold_in(run_keys(state.seed).evaluation, state.step), split_number)
+    total = images.shape[0]
+
+    def add_batch(total_bound: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
+        number = start + jnp.arange(batch_size)
+        binarize_key, sample_key = jax.random.split(jax.random.fold_in(key, start))
+        x = data.binarize(binarize_key, images[jnp.minimum(number, total - 1)], binarization)
+        bounds = sampled_bound(model, state.params, sample_key, x, num_samples)
+        return total_bound + jnp.sum(jnp.where(number < total, bounds, 0)), None
+
+    # Sums of a batch are added to each other in float32: 10,000 images of −100 ± 1e-5 each.
+    total_bound, _ = lax.scan(add_batch, jnp.zeros(()), jnp.arange(0, total, batch_size))
+    return total_bound / total
+
+
+def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.Path, dict[str, Any]]:
+    """The bounds of a run's newest checkpoint on all splits, with any number of samples.
+
+    Args:
+      workdir: the run directory, finished or not.
+      num_samples: K, for every split.
+
+    Returns:
+      The file in the run directory that was written, and its contents: step and metrics, as in `summary.json`.
+    """
+    one_cpu_device_per_core(len(RunDir(workdir).read_config()["seeds"]))
+    run = load_run(workdir)
+    dataset = load_dataset(run.config["dataset"])
+    axis = SeedAxis(len(run.config["seeds"]), jax.devices())
+    state = axis.put(run.state)
+    settings = (run.config["dataset"]["binarization"], run.config["eval"]["batch_size"])
+    rows = [{"step": run.step, "seed": seed} for seed in run.config["seeds"]]
+    for number, split in enumerate(SPLITS):
+
+        def bound(state: State, images: jax.Array, number: int = number) -> jax.Array:
+            return mean_bound(run.model, state, images, number, num_samples, *settings)
+
+        bounds = axis.take(axis.map(bound)(state, axis.share(getattr(dataset, split))))
+        for row, value in zip(rows, bounds, strict=True):
+            row[bound_name(split, num_samples)] = float(value)
+    results = {"step": run.step, "metrics": final_metrics(rows, run.step, run.config["seeds"])}
+    file = RunDir(workdir).path / f"evaluation_{num_samples}_samples.json"
+    write_text(file, json.dumps(results, indent=2) + "\n")
+    return file, results

@@ -1,0 +1,97 @@
+"""What a run leaves to look at: curves of its metrics, and a grid of images."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import matplotlib
+import numpy as np
+from matplotlib import figure as figures
+
+from disarm_jax import bernoulli, data
+from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.experiment.run import Prepared
+from disarm_jax.experiment.step import State
+from disarm_jax.files import whole_file
+
+COLUMNS = 20
+STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
+
+
+def series(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The steps at which a metric was written, and its values `[steps, S]`."""
+    by_step: dict[int, list[float]] = {}
+    for row in rows:
+        if name in row:
+            by_step.setdefault(row["step"], []).append(row[name])
+    return np.array(list(by_step)), np.array(list(by_step.values()))
+
+
+def _save(figure: figures.Figure, file) -> None:
+    with whole_file(file) as stream:
+        figure.savefig(stream, format="png", dpi=150)
+
+
+def draw_curves(run_dir: RunDir) -> None:
+    """`curves.png`: objective and bounds, gradient variance on a log scale, tunables; bands are one standard error."""
+    rows, config = run_dir.read_metrics(), run_dir.read_config()
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("step", "seed")))
+    tunables = [name for name in names if name.startswith("tunables/")]
+    variances = [name for name in names if name.startswith("gradient_variance")]
+    bounds = [name for name in names if name not in tunables + variances]
+    panels = [("objective and bounds, nats", bounds), ("gradient variance of the encoder", variances)]
+    panels += [("tunables of the estimator", tunables)] if tunables else []
+    with matplotlib.rc_context(STYLE):
+        figure = figures.Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
+        for axes, (title, shown) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+            low = []
+            for name in shown:
+                steps, values = series(rows, name)
+                mean = values.mean(axis=1)
+                label = "objective (running mean)" if name == "objective" else name.removeprefix("tunables/")
+                label = config["estimator"]["name"] if name == "gradient_variance" else label.removeprefix("gradient_variance/")
+                (line,) = axes.plot(steps, mean, marker="o" if len(steps) < 30 else "", markersize=3, label=label)
+                if values.shape[1] > 1:
+                    error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+                    axes.fill_between(steps, mean - error, mean + error, color=line.get_color(), alpha=0.25, linewidth=0)
+                low.append(np.min(mean[len(mean) // 10 :]))
+            if shown is bounds and low:  # the first steps would squeeze the rest
+                axes.set_ylim(bottom=min(low))
+            if shown is variances:
+                axes.set_yscale("log")
+            axes.set(title=title, xlabel="steps")
+            axes.legend(fontsize=8)
+        title = f"{config['estimator']['name']} on {config['dataset']['name']}, latents {tuple(config['model']['latents'])}"
+        figure.suptitle(f"{title}, hidden {tuple(config['model']['hidden'])}", fontsize=10)
+        _save(figure, run_dir.curves)
+
+
+def draw_samples(run_dir: RunDir, prepared: Prepared, state: State) -> None:
+    """`samples.png` of the first seed: test images, their reconstructions, and samples of the prior."""
+    model, params = prepared.model, jax.tree.map(lambda leaf: leaf[0], state.params)
+    binarize_key, encode_key, prior_key = jax.random.split(jax.random.key(0), 3)
+    images = prepared.dataset.test[:COLUMNS]
+    x = data.binarize(binarize_key, images, prepared.config["dataset"]["binarization"])
+    logits = model.apply({"params": params}, 0, x, method="encode")
+    b = bernoulli.sample(encode_key, logits, 1)[0]
+    rebuilt = jax.nn.sigmoid(model.apply({"params": params}, b, method="decode"))
+    drawn = model.apply({"params": params}, prior_key, 2 * COLUMNS, method="sample")
+    blocks = {"data": np.asarray(x), "reconstructions": np.asarray(rebuilt), "prior samples": np.asarray(drawn)}
+    shape = prepared.dataset.image_shape
+    shape = shape if len(shape) == 2 else (1, prepared.dataset.train.shape[1])
+    with matplotlib.rc_context({"font.size": 9}):
+        figure = figures.Figure(figsize=(9, 2.6), layout="constrained")
+        heights = [-(-len(block) // COLUMNS) for block in blocks.values()]
+        for axes, (title, block) in zip(figure.subplots(3, 1, height_ratios=heights), blocks.items(), strict=True):
+            axes.imshow(_grid(block, shape), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+            axes.set_title(title, fontsize=9, loc="left", pad=3)
+            axes.set_axis_off()
+        _save(figure, run_dir.samples)
+
+
+def _grid(images: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Images `[N, D]` in rows of `COLUMNS`, with a line of white between them."""
+    rows = -(-len(images) // COLUMNS)
+    padded = np.zeros((rows * COLUMNS, shape[0] + 1, shape[1] + 1))
+    padded[: len(images), :-1, :-1] = images.reshape(-1, *shape)
+    return padded.reshape(rows, COLUMNS, *padded.shape[1:]).swapaxes(1, 2).reshape(rows * padded.shape[1], -1)

@@ -1,0 +1,136 @@
+"""One draw of an estimator on one batch of images: the objective, the model's gradient and the tunables'."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+import disarm_jax as dj
+from disarm_jax import bernoulli, formulas
+from disarm_jax.estimators.contract import attach
+from disarm_jax.objectives import inference_layers, log_weights
+
+GENERATIVE = ("decoder", "prior")
+
+
+class Objective(NamedTuple):
+    """What a model is trained for.
+
+    Attributes:
+      model: the VAE.
+      num_samples: K of the bound that is optimised; 1 for the ELBO.
+      stop_q: whether log q inside f is taken as a constant.
+      shared_samples: whether decoder and prior learn from the estimator's own samples, or from a draw of their own.
+    """
+
+    model: Any
+    num_samples: int
+    stop_q: bool
+    shared_samples: bool
+
+
+class Gradients(NamedTuple):
+    """One draw of an estimator on one batch.
+
+    Attributes:
+      value: the objective, averaged over the batch.
+      params: its gradient with respect to the model's parameters, by group.
+      tunables: an unbiased estimate of the derivative, with respect to the tunables, of the encoder gradient's variance.
+    """
+
+    value: jax.Array
+    params: dict
+    tunables: Any
+
+
+def init_tunables(objective: Objective, est: dj.Estimator, params: dict, key: jax.Array, x: jax.Array) -> Any:
+    """The estimator's tunables at the start; `key` is consumed."""
+    layers = inference_layers(objective.model, params)
+    return est.init(key, layers[0](x)) if len(layers) == 1 else est.init(key, x, layers)
+
+
+def draw_gradients(
+    objective: Objective, est: dj.Estimator, tunables: Any, params: dict, key: jax.Array, x: jax.Array
+) -> Gradients:
+    """Draws samples once, and differentiates everything that learns from them.
+
+    Args:
+      objective: what to climb.
+      est: the estimator; hierarchical if the model has several layers.
+      tunables: its params.
+      params: of the model, by group.
+      key: consumed.
+      x: `[B, pixels]`, binary.
+    """
+    estimator_key, generative_key = jax.random.split(key)
+    batch_size = x.shape[0]
+
+    def climb(params):
+        sampled = params if objective.shared_samples else params | lax.stop_gradient(_generative(params))
+        layers, f = _layers_and_f(objective, sampled, x)
+
+        def apply(tunables):
+            out = _apply(est, tunables, estimator_key, x, layers, f)
+            return out.grads, out
+
+        # The tunables are differentiated inside: their pull-back comes out with the samples already drawn.
+        _, pull, out = jax.vjp(apply, tunables, has_aux=True)
+        value = jnp.mean(attach(out.value, zip(out.grads, out.logits, strict=True)))
+        if not objective.shared_samples:
+            own = jnp.mean(_own_draw(objective, params, generative_key, x))
+            value = value + own - lax.stop_gradient(own)
+        return value, pull
+
+    (value, pull), grads = jax.value_and_grad(climb, has_aux=True)(params)
+    if not jax.tree.leaves(tunables):
+        return Gradients(value, grads, tunables)
+    layers, f = _layers_and_f(objective, lax.stop_gradient(params), x)
+    if len(layers) == 1 and est.variance_loss is not None:  # the tunables change the law of the samples
+        loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), lambda b: f((b,)))
+        return Gradients(value, grads, jax.grad(loss)(tunables))
+
+    # The paper's loss is the sum of squares of the encoder's gradient, G = Jᵀg with J the derivative of the logits. Its
+    # derivative is that of g, pulled back from 2 J G.
+    def trunk_logits(encoder):
+        layers, f = _layers_and_f(objective, params | {"encoder": encoder}, x)
+        return _apply(est, tunables, estimator_key, x, layers, f).logits
+
+    summed = jax.tree.map(lambda g: batch_size * g, grads["encoder"])
+    _, pushed = jax.jvp(trunk_logits, (params["encoder"],), (summed,))
+    (tunables_grad,) = pull(jax.tree.map(lambda p: 2 * p, pushed))
+    return Gradients(value, grads, tunables_grad)
+
+
+def _generative(params: dict) -> dict:
+    return {group: params[group] for group in GENERATIVE}
+
+
+def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[list[Callable], Callable]:
+    """The layers of q, the first of which has been computed for x, and log w."""
+    layers = inference_layers(objective.model, params)
+    first_logits = layers[0](x)
+    layers = [lambda x: first_logits, *layers[1:]]
+    return layers, log_weights(objective.model, params, x, layers, first_logits, stop_q=objective.stop_q)
+
+
+def _apply(
+    est: dj.Estimator, tunables: Any, key: jax.Array, x: jax.Array, layers: Sequence[Callable], f: Callable
+) -> dj.HierarchicalEstimate:
+    """The estimate for one layer or several, in the form for several."""
+    if len(layers) > 1:
+        return est.apply(tunables, key, x, layers, f)
+    logits = layers[0](x)
+    out = est.apply(tunables, key, logits, lambda b: f((b,)))
+    return dj.HierarchicalEstimate(out.value, (out.grad,), (logits,))
+
+
+def _own_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array) -> jax.Array:
+    """The bound `[B]` of samples of their own, differentiable in decoder and prior alone."""
+    layers, f = _layers_and_f(objective, params | lax.stop_gradient({"encoder": params["encoder"]}), x)
+    keys = jax.random.split(key, len(layers))
+    b = [bernoulli.sample(keys[0], layers[0](x), objective.num_samples)]
+    for t in range(1, len(layers)):
+        b.append(bernoulli.sample(keys[t], layers[t](b[-1]), 1)[0])
+    return formulas.bound(f(tuple(b)))

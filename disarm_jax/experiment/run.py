@@ -1,0 +1,93 @@
+"""A config with its data and model, ready to train; and a trained run, ready to use."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from disarm_jax import data
+from disarm_jax.experiment import choices
+from disarm_jax.experiment.checkpoint import Checkpoints
+from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.experiment.step import Experiment, State, make_experiment
+
+
+class Prepared(NamedTuple):
+    """What training needs.
+
+    Attributes:
+      config: resolved.
+      dataset: the images.
+      train_mean: `[pixels]`, mean of the training images, in [0, 1].
+      model: the VAE.
+      experiment: the config as functions of one seed.
+    """
+
+    config: Mapping[str, Any]
+    dataset: data.Dataset
+    train_mean: np.ndarray
+    model: Any
+    experiment: Experiment
+
+
+def prepare(config: Mapping[str, Any]) -> Prepared:
+    """Loads the data and makes the model of a resolved config.
+
+    Raises:
+      ConfigError: if the data does not fit the config.
+      DataError: if there is no data.
+    """
+    dataset = choices.load_dataset(config["dataset"])
+    if config["batch_size"] > len(dataset.train):
+        accepted = f"at most the number of training images of {config['dataset']['name']}, {len(dataset.train)}"
+        raise ConfigError(f"batch_size is {config['batch_size']}; accepted: {accepted}")
+    train_mean = np.mean(dataset.train, axis=0, dtype=np.float64) / 255
+    model = choices.make_model(config["model"], dataset.train.shape[1], train_mean)
+    return Prepared(config, dataset, train_mean, model, make_experiment(config, model))
+
+
+class Run(NamedTuple):
+    """A run as its newest checkpoint has it.
+
+    Attributes:
+      model: the VAE, a Flax module.
+      params: its parameters, one pytree per seed of the config: `model.apply({"params": params[0]}, …)`.
+      config: resolved.
+      step: of the checkpoint.
+      state: all that was saved, every leaf with the seeds as its first axis.
+      experiment: the config as functions of one seed.
+    """
+
+    model: Any
+    params: tuple[dict, ...]
+    config: dict[str, Any]
+    step: int
+    state: State
+    experiment: Experiment
+
+
+def load_run(workdir: str | os.PathLike) -> Run:
+    """A run from its directory, finished or not; its data set is not needed, and nothing is written.
+
+    Raises:
+      RunDirError: if this is no run directory, or has no checkpoint yet.
+    """
+    run_dir = RunDir(workdir)
+    config = run_dir.read_config()
+    try:
+        train_mean = np.load(run_dir.train_mean_file)
+    except (OSError, ValueError) as error:
+        raise RunDirError(f"{run_dir.path} has not begun: {run_dir.train_mean_file.name} cannot be read ({error})") from error
+    model = choices.make_model(config["model"], len(train_mean), train_mean)
+    experiment = make_experiment(config, model)
+    like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config["seeds"], np.uint32))
+    checkpoints = Checkpoints(run_dir.checkpoints, read_only=True)
+    state = checkpoints.restore_latest(like)
+    checkpoints.close()
+    if state is None:
+        raise RunDirError(f"{run_dir.path} has no checkpoint yet")
+    params = tuple(jax.tree.map(lambda leaf: leaf[number], state.params) for number in range(len(config["seeds"])))
+    return Run(model, params, config, int(state.step[0]), state, experiment)

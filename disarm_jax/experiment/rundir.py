@@ -1,0 +1,169 @@
+"""A run directory: what is in it, and how it stays whole when a run is killed at any moment.
+
+    config.json      the resolved config; a directory belongs to one
+    train_mean.npy   mean of the training images, which the model is made with
+    metrics.jsonl    one line per step and seed: functions of config, seed and step only
+    timings.jsonl    one line per chunk or evaluation: how long it took here
+    checkpoints/     by step
+    tensorboard/     the metrics as events, one folder per seed
+    curves.png       the metrics against steps
+    samples.png      data, reconstructions and samples of the prior
+    summary.json     final numbers, versions, device, times
+    DONE             the steps made, written last
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from disarm_jax.experiment.config import CADENCE, ConfigError, differences, flat
+from disarm_jax.files import whole_file
+
+
+class RunDirError(RuntimeError):
+    """A run directory that cannot be used; its message says why and what would help."""
+
+
+class RunDir:
+    """The files of one run."""
+
+    def __init__(self, path: str | os.PathLike):
+        """Names the files; makes nothing."""
+        self.path = pathlib.Path(path).expanduser()
+        self.config_file = self.path / "config.json"
+        self.train_mean_file = self.path / "train_mean.npy"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.timings_file = self.path / "timings.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.tensorboard = self.path / "tensorboard"
+        self.curves = self.path / "curves.png"
+        self.samples = self.path / "samples.png"
+        self.summary_file = self.path / "summary.json"
+        self.done_file = self.path / "DONE"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Makes the directory and keeps other processes out of it; the lock ends with the process, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunDirError(f"another process is training in {self.path}") from None
+            except OSError:
+                pass  # a file system without locks
+            yield
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved config of the run.
+
+        Raises:
+          RunDirError: if there is none, or it cannot be read.
+        """
+        try:
+            return json.loads(self.config_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunDirError(f"{self.path} is not a run directory: it has no config.json") from None
+        except ValueError as error:
+            raise RunDirError(f"{self.config_file} is damaged: {error}") from error
+
+    def check_owner(self, config: Mapping[str, Any]) -> None:
+        """Refuses a directory of another config, listing the fields that differ; writes nothing.
+
+        Raises:
+          ConfigError: for another config.
+          RunDirError: for a directory with other things in it.
+        """
+        if self.config_file.exists():
+            if found := differences(self.read_config(), config):
+                listed = "\n  ".join(found)
+                message = "is the run of another config; choose another --workdir. They differ in"
+                raise ConfigError(f"{self.path} {message}\n  {listed}")
+        elif foreign := sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")):
+            raise RunDirError(f"{self.path} has no config.json but {', '.join(foreign[:5])}; choose another --workdir")
+
+    def write_config(self, config: Mapping[str, Any], train_mean: np.ndarray) -> None:
+        """Makes this the directory of a config; the mean of its training images is all that a model needs of them."""
+        with whole_file(self.train_mean_file) as stream:
+            np.save(stream, train_mean)
+        write_text(self.config_file, json.dumps(config, indent=2) + "\n")
+
+    def read_summary(self) -> dict[str, Any]:
+        """The contents of summary.json."""
+        return json.loads(self.summary_file.read_text(encoding="utf-8"))
+
+    def done_steps(self) -> int | None:
+        """How many steps a finished run has made; None if it is not finished."""
+        try:
+            return int(self.done_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl, without a last line that was cut short."""
+        return read_rows(self.metrics_file)
+
+    def drop_rows_after(self, step: int, seeds: Sequence[int]) -> None:
+        """Forgets what was written past a step, lines cut short, and rows of which not every seed was written."""
+        rows = [row for row in self.read_metrics() if row["step"] <= step]
+        written: dict[tuple, set] = {}
+        for row in rows:
+            written.setdefault(_kind(row), set()).add(row["seed"])
+        self._rewrite(self.metrics_file, [row for row in rows if written[_kind(row)] == set(seeds)])
+        self._rewrite(self.timings_file, [row for row in read_rows(self.timings_file) if row["step"] <= step])
+
+    def _rewrite(self, file: pathlib.Path, rows: Sequence[Mapping]) -> None:
+        write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _kind(row: Mapping[str, Any]) -> tuple:
+    """What the rows of all seeds at a step have in common: a row of training, or of an evaluation."""
+    return row["step"], tuple(sorted(set(row) - {"seed"}))
+
+
+def read_rows(file: pathlib.Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines; lines that are not whole are left out, a missing file has none."""
+    rows = []
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return rows
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict) and "step" in row:
+                rows.append(row)
+    return rows
+
+
+def append_rows(file: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds lines to a file of JSON lines, all of them on disk on return."""
+    with open(file, "a", encoding="utf-8") as stream:
+        stream.write("".join(json.dumps(row) + "\n" for row in rows))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def write_text(file: pathlib.Path, text: str) -> None:
+    """Writes a whole file."""
+    with whole_file(file) as stream:
+        stream.write(text.encode())
+
+
+def default_workdir(config: Mapping[str, Any]) -> pathlib.Path:
+    """A readable directory under runs/ that is the same for the same config, so that a repeated command continues."""
+    model, estimator = config["model"], config["estimator"]["name"].rsplit(":")[-1]
+    widths = "x".join(map(str, model["latents"]))
+    kind = "nonlinear" if model["hidden"] else "linear"
+    learnt = {field: value for field, value in flat(config) if field.split(".")[0] not in CADENCE}
+    digest = hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()[:8]
+    samples = f"{config['objective']['num_samples']}" if config["objective"]["name"] == "multisample" else ""
+    dataset = config["dataset"]["name"].rsplit(":")[-1]
+    return pathlib.Path("runs", f"{dataset}-{kind}-{widths}-{config['objective']['name']}{samples}-{estimator}-{digest}")

@@ -1,0 +1,81 @@
+"""Seeds as an axis: every run of the same config in one program, spread over the devices.
+
+Runs share the images and nothing else, so a device works on its own seeds without a word to the others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+_BY_SEED, _SHARED = PartitionSpec("seeds"), PartitionSpec()
+
+
+class SeedAxis:
+    """How S seeds lie on the devices: equally many on each, the last places filled up with copies of seed 0.
+
+    >>> axis = SeedAxis(3, jax.devices()[:1])
+    >>> axis.take(axis.map(lambda seed, offset: seed + offset)(axis.put(np.arange(3)), axis.share(np.ones((), int))))
+    array([1, 2, 3])
+    """
+
+    def __init__(self, num_seeds: int, devices: list[jax.Device]):
+        """Places `num_seeds` on as many of the devices as it takes for none to hold more than necessary."""
+        self.num_seeds = num_seeds
+        self.per_device = -(-num_seeds // len(devices))
+        self.devices = devices[: -(-num_seeds // self.per_device)]
+        mesh = jax.make_mesh((len(self.devices),), ("seeds",), devices=self.devices, axis_types=(AxisType.Auto,))
+        self._mesh, self._by_seed, self._shared = mesh, NamedSharding(mesh, _BY_SEED), NamedSharding(mesh, _SHARED)
+
+    def put(self, tree: Any) -> Any:
+        """Arrays `[S, ...]` of the host, on the devices."""
+        padding = self.per_device * len(self.devices) - self.num_seeds
+
+        def place(leaf: np.ndarray) -> jax.Array:
+            leaf = np.asarray(leaf)
+            return jax.device_put(np.concatenate([leaf, *[leaf[:1]] * padding]), self._by_seed)
+
+        return jax.tree.map(place, tree)
+
+    def share(self, tree: Any) -> Any:
+        """Arrays that all seeds see, on every device."""
+        return jax.device_put(tree, self._shared)
+
+    def take(self, tree: Any) -> Any:
+        """Arrays `[S, ...]` on the host, without the padding; copies, so the devices' own may be donated."""
+        return jax.tree.map(lambda leaf: np.array(leaf)[: self.num_seeds], jax.device_get(tree))
+
+    def map(self, function: Callable, *, donate: bool = False, static_argnums: tuple[int, ...] = ()) -> Callable:
+        """Compiles a function of one seed for all of them.
+
+        Args:
+          function: `(own, *shared) -> out`, `own` and `out` pytrees without the seed axis.
+          donate: whether the buffers of `own` may be reused for the result.
+          static_argnums: positions of the shared arguments that are compile-time constants.
+
+        Returns:
+          The same for `own` and `out` with the seed axis, from `put`, and shared arguments from `share`.
+        """
+
+        def on_device(own: Any, *shared: Any) -> Any:
+            if self.per_device > 1:
+                return jax.vmap(lambda one: function(one, *shared))(own)
+            # One seed per device needs no batched matrix products.
+            out = function(jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), own), *shared)
+            return jax.tree.map(lambda leaf: leaf[None], out)
+
+        def everywhere(own: Any, *shared: Any) -> Any:
+            constants = {n: shared[n - 1] for n in static_argnums}
+            arrays = [argument for n, argument in enumerate(shared, 1) if n not in constants]
+
+            def local(own: Any, *arrays: Any) -> Any:
+                rest = iter(arrays)
+                return on_device(own, *[constants[n] if n in constants else next(rest) for n in range(1, len(shared) + 1)])
+
+            specs = (_BY_SEED, *[_SHARED] * len(arrays))
+            return jax.shard_map(local, mesh=self._mesh, in_specs=specs, out_specs=_BY_SEED, check_vma=False)(own, *arrays)
+
+        return jax.jit(everywhere, donate_argnums=(0,) if donate else (), static_argnums=static_argnums)

@@ -1,0 +1,86 @@
+"""The numbers that a run ends with."""
+
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
+from disarm_jax.experiment.run import Prepared
+from disarm_jax.experiment.seeds import SeedAxis
+
+PACKAGES = ("disarm_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def final_metrics(rows: Sequence[Mapping[str, Any]], step: int, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """The metrics at a step: value of each seed, their mean, and its standard error (None for a single seed).
+
+    >>> rows = [{"step": 5, "seed": 0, "elbo": -1.0}, {"step": 5, "seed": 1, "elbo": -3.0}]
+    >>> final_metrics(rows, 5, [0, 1])
+    {'elbo': {'mean': -2.0, 'stderr': 1.0, 'seeds': [-1.0, -3.0]}}
+    """
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row["step"] == step:
+            for name in set(row) - {"step", "seed"}:
+                found.setdefault(name, {})[row["seed"]] = row[name]
+    final = {}
+    for name in sorted(found):
+        values = [found[name][seed] for seed in seeds]
+        stderr = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+        final[name] = {"mean": float(np.mean(values)), "stderr": stderr, "seeds": values}
+    return final
+
+
+def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[str, Any]:
+    """Writes and returns `summary.json` of a run that has reached its last step."""
+    config, timings = prepared.config, read_rows(run_dir.timings_file)
+    rates = [row["steps_per_second"] for row in timings if row["what"] == "train"]
+    seconds = {kind: sum(row["seconds"] for row in timings if kind in row["what"]) for kind in ("train", "evaluate")}
+    device = axis.devices[0]
+    summary = {
+        "metrics": final_metrics(run_dir.read_metrics(), config["steps"], config["seeds"]),
+        "seeds": config["seeds"],
+        "steps": config["steps"],
+        "estimators": prepared.experiment.labels,
+        "times": {
+            "train_seconds": round(seconds["train"], 2),
+            "evaluation_seconds": round(seconds["evaluate"], 2),
+            "steps_per_second": float(np.median(rates)) if rates else None,
+        },
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "count": len(axis.devices),
+            "machine": f"{platform.machine()} {platform.node()}",
+        },
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "data": prepared.dataset.provenance._asdict(),
+        "command": sys.argv,
+    }
+    write_text(run_dir.summary_file, json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """The summary as a few lines for people."""
+    lines = [f"{summary['estimators'][0]}, {summary['steps']:,} steps, seeds {', '.join(map(str, summary['seeds']))}"]
+    for name, metric in summary["metrics"].items():
+        error = f" ± {metric['stderr']:.4g}" if metric["stderr"] is not None else ""
+        lines.append(f"  {name:<34} {metric['mean']:.6g}{error}")
+    times, rate = summary["times"], summary["times"]["steps_per_second"]
+    speed = f", {rate:,.0f} steps/s" if rate else ""
+    lines.append(f"  {times['train_seconds']:,.0f} s of training{speed}, {times['evaluation_seconds']:,.0f} s of evaluation")
+    return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""The training loop: from a config to a finished run directory, through any number of interruptions.
+
+The loop wakes up once per chunk of steps. What it does at a step depends on the config alone, never on where a run was
+interrupted: chunks end at multiples of `log_every`, rows of a step are on disk before its checkpoint, and whatever was
+written past the checkpoint that a run resumes from is dropped and made again, the same to the bit.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from disarm_jax.data.types import SPLITS
+from disarm_jax.experiment.checkpoint import Checkpoints
+from disarm_jax.experiment.config import ConfigError, resolve
+from disarm_jax.experiment.evaluate import bound_name, mean_bound, split_samples
+from disarm_jax.experiment.figures import draw_curves, draw_samples
+from disarm_jax.experiment.reporting import Progress, Recorder
+from disarm_jax.experiment.run import Prepared, prepare
+from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.experiment.seeds import SeedAxis
+from disarm_jax.experiment.step import ChunkMetrics, State
+from disarm_jax.experiment.summary import write_summary
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+RUN_ME_AGAIN = 75  # exit status of a run that has saved itself and wants to be continued
+
+
+class NonFiniteError(RuntimeError):
+    """The objective or its gradient was not finite; the message names step and seed."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """A signal asked the run to stop; it has been saved."""
+
+
+def train(config: Mapping[str, Any], workdir: str | os.PathLike, devices: list[jax.Device] | None = None) -> dict[str, Any]:
+    """Trains a config in a run directory, or continues the run that is there.
+
+    Args:
+      config: with the fields of `configs/base.py`.
+      workdir: the run directory; made if need be.
+      devices: what the seeds are spread over; default all of JAX's.
+
+    Returns:
+      The summary, as in `summary.json`.
+
+    Raises:
+      ConfigError: for a bad config, or a directory of another one.
+      DataError, RunDirError, CheckpointError, NonFiniteError: as their messages say.
+      Interrupted: after a signal, when everything is saved.
+    """
+    config, run_dir = resolve(config), RunDir(workdir)
+    with run_dir.locked(), _SignalFlag() as stop:
+        run_dir.check_owner(config)
+        if run_dir.done_steps() == config["steps"]:
+            return run_dir.read_summary()
+        prepared = prepare(config)
+        axis = SeedAxis(len(config["seeds"]), devices or jax.devices())
+        loop = _Loop(prepared, run_dir, axis, stop)
+        try:
+            loop.run()
+        finally:
+            loop.close()
+        draw_curves(run_dir)
+        draw_samples(run_dir, prepared, loop.host_state())
+        summary = write_summary(run_dir, prepared, axis)
+        write_text(run_dir.done_file, f"{config['steps']}\n")
+    return summary
+
+
+class _SignalFlag:
+    """Remembers that a signal came, for the loop to look at when it is ready."""
+
+    def __init__(self):
+        self.name = None
+
+    def __enter__(self):
+        in_main = threading.current_thread() is threading.main_thread()  # Python allows handlers nowhere else
+        self._old = {number: signal.signal(number, self._remember) for number in SIGNALS} if in_main else {}
+        return self
+
+    def _remember(self, number, frame):
+        self.name = signal.Signals(number).name
+
+    def __exit__(self, *unused):
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+
+class _Loop:
+    def __init__(self, prepared: Prepared, run_dir: RunDir, axis: SeedAxis, stop: _SignalFlag):
+        config, experiment = prepared.config, prepared.experiment
+        self._config, self._prepared, self._run_dir, self._axis, self._stop = config, prepared, run_dir, axis, stop
+        self._images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
+        self._run_chunk = axis.map(experiment.run_chunk, donate=True, static_argnums=(2,))
+        self._bounds = {split: axis.map(self._bound_of(split)) for split in SPLITS}
+        self._seen_lengths: set[int] = set()
+
+        self._checkpoints = Checkpoints(run_dir.checkpoints, config["checkpoint"]["keep"])
+        seeds = np.asarray(config["seeds"], np.uint32)
+        start = axis.map(experiment.init)(axis.put(seeds))
+        saved = self._checkpoints.restore_latest(axis.take(start))
+        self._state = start if saved is None else axis.put(saved)
+        self.step = 0 if saved is None else int(saved.step[0])
+        if self.step > config["steps"]:
+            self._checkpoints.close()
+            raise ConfigError(f"steps is {config['steps']}; accepted: at least {self.step}, which the run in {run_dir.path} has made")
+        run_dir.done_file.unlink(missing_ok=True)
+        run_dir.write_config(config, prepared.train_mean)
+        run_dir.drop_rows_after(self.step, config["seeds"])
+        self._recorder = Recorder(run_dir, config["seeds"], self.step)
+        self._progress = Progress(self.step, config["steps"])
+        if self.step:
+            self._progress.say(f"resuming {run_dir.path} at step {self.step:,}")
+
+    def run(self) -> None:
+        """To the last step, or until a signal comes."""
+        config = self._config
+        if self.step:
+            on_record = [row for row in self._run_dir.read_metrics() if row["step"] == self.step]
+            self._evaluate({name for row in on_record for name in row})  # it may have been killed in the middle of it
+        while self.step < config["steps"]:
+            length = min(config["log_every"] - self.step % config["log_every"], config["steps"] - self.step)
+            self._train(length)
+            last = self.step == config["steps"]
+            if last or self.step % config["checkpoint"]["every"] == 0 or self._stop.name:
+                self._checkpoints.save(self.step, self.host_state())
+            if self._stop.name and not last:
+                self._checkpoints.wait()
+                raise Interrupted(f"{self._stop.name}: saved at step {self.step:,} of {config['steps']:,}")
+            self._evaluate()
+        self._checkpoints.wait()
+
+    def host_state(self) -> State:
+        """The state of all seeds on the host."""
+        return self._axis.take(self._state)
+
+    def _train(self, length: int) -> None:
+        begin = time.monotonic()
+        self._state, metrics = self._run_chunk(self._state, self._images["train"], length)
+        metrics: ChunkMetrics = self._axis.take(metrics)
+        seconds = time.monotonic() - begin
+        self.step += length
+        for seed, first_bad in zip(self._config["seeds"], metrics.first_bad, strict=True):
+            if first_bad:
+                raise NonFiniteError(
+                    f"seed {seed}: the objective or its gradient is not finite at step {first_bad:,}; "
+                    "the last checkpoint is untouched"
+                )
+        variances = zip(self._prepared.experiment.labels, metrics.gradient_variance, strict=True)
+        values = {"objective": metrics.objective}
+        for number, (label, variance) in enumerate(variances):
+            values[f"gradient_variance/{label}" if number else "gradient_variance"] = variance
+        self._recorder.metrics(self.step, values | {f"tunables/{name}": x for name, x in metrics.tunables.items()})
+        what = "train" if length in self._seen_lengths else "compile and train"
+        self._seen_lengths.add(length)
+        rate = {"steps": length, "steps_per_second": round(length / seconds, 2)}
+        self._recorder.timing(self.step, what, seconds, **rate)
+        self._progress.update(self.step, float(np.mean(metrics.objective)))
+
+    def _bound_of(self, split: str) -> Callable:
+        model, config = self._prepared.model, self._config
+        number, samples = SPLITS.index(split), split_samples(config)[split]
+
+        def bound(state: State, images: jax.Array) -> jax.Array:
+            settings = (config["dataset"]["binarization"], config["eval"]["batch_size"])
+            return mean_bound(model, state, images, number, samples, *settings)
+
+        return bound
+
+    def _evaluate(self, on_record: Collection[str] = ()) -> None:
+        """The evaluations that are due at this step, except those on record."""
+        last = self.step == self._config["steps"]
+        every = {"train": self._config["eval"]["train_every"]}
+        every |= dict.fromkeys(("validation", "test"), self._config["eval"]["test_every"])
+        names = {split: bound_name(split, samples) for split, samples in split_samples(self._config).items()}
+        for split in SPLITS:
+            if names[split] in on_record or not (last or self.step % every[split] == 0):
+                continue
+            begin = time.monotonic()
+            bounds = self._axis.take(self._bounds[split](self._state, self._images[split]))
+            self._recorder.metrics(self.step, {names[split]: bounds})
+            self._recorder.timing(self.step, f"evaluate {split}", time.monotonic() - begin)
+            self._progress.say(f"step {self.step:,}  {names[split]} {np.mean(bounds):.3f}")
+
+    def close(self) -> None:
+        """Ends files, threads and the bar."""
+        self._progress.close()
+        self._recorder.close()
+        self._checkpoints.close()

@@ -1,0 +1,72 @@
+"""Trains a Bernoulli VAE from a config, or evaluates a trained one.
+
+    python -m main --config configs/elbo_linear.py --config.estimator.name=arm
+    python -m main --config configs/elbo_linear.py --workdir runs/mine     # started again, it continues
+    python -m main --mode eval --workdir runs/mine --num_samples 1000
+
+Every field of `configs/base.py` can be set with `--config.field=value`. Exit status: 0 finished; 75 stopped by a signal
+and saved, to be started again; 1 with one line on standard error that says what is wrong.
+"""
+
+import sys
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from disarm_jax.data import DataError
+from disarm_jax.experiment.checkpoint import CheckpointError
+from disarm_jax.experiment.config import ConfigError, resolve
+from disarm_jax.experiment.devices import one_cpu_device_per_core
+from disarm_jax.experiment.evaluate import evaluate_run
+from disarm_jax.experiment.rundir import RunDirError, default_workdir
+from disarm_jax.experiment.summary import summary_text
+from disarm_jax.experiment.train import RUN_ME_AGAIN, Interrupted, NonFiniteError, train
+
+MODES = ("train", "eval")
+_CONFIG = config_flags.DEFINE_config_file("config", None, "The config file to train.", lock_config=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "The run directory; default a name from the config, under runs/.")
+_MODE = flags.DEFINE_enum("mode", "train", MODES, "Train a config, or evaluate the run in --workdir.")
+_NUM_SAMPLES = flags.DEFINE_integer("num_samples", 100, "Samples of the bounds in --mode=eval.", lower_bound=1)
+
+
+def main(argv: list[str]) -> None:
+    """One run, or one evaluation."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    try:
+        run_evaluation() if _MODE.value == "eval" else run_training()
+    except (CheckpointError, ConfigError, DataError, NonFiniteError, RunDirError) as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {error.strerror or error}: {error.filename or _WORKDIR.value}")
+    except Interrupted as interrupted:
+        print(f"{interrupted}; the same command continues", file=sys.stderr)
+        sys.exit(RUN_ME_AGAIN)
+
+
+def run_training() -> None:
+    """Trains `--config` in `--workdir`."""
+    if _CONFIG.value is None:
+        raise ConfigError("--config is missing; for instance --config configs/quickstart.py")
+    config = resolve(_CONFIG.value)
+    workdir = _WORKDIR.value or default_workdir(config)
+    print(f"run directory: {workdir}", file=sys.stderr)
+    one_cpu_device_per_core(len(config["seeds"]))
+    print(summary_text(train(config, workdir)))
+    print(f"in {workdir}: curves.png, samples.png, summary.json, metrics.jsonl")
+
+
+def run_evaluation() -> None:
+    """Evaluates the newest checkpoint in `--workdir`."""
+    if _WORKDIR.value is None:
+        raise RunDirError("--workdir is missing: the run directory to evaluate")
+    file, results = evaluate_run(_WORKDIR.value, _NUM_SAMPLES.value)
+    for name, metric in results["metrics"].items():
+        error = f" ± {metric['stderr']:.4g}" if metric["stderr"] is not None else ""
+        print(f"  {name:<34} {metric['mean']:.6g}{error}")
+    print(f"written to {file}")
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)  # JAX and orbax tell of much that is as it should be
+    app.run(main)
