@@ -13,7 +13,6 @@ from flax import linen as nn
 
 from disarm_jax import bernoulli
 
-
 KERNEL_INITS = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
 
 

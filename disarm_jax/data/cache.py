@@ -94,4 +94,3 @@ def _cannot_write(folder: pathlib.Path, reason: str) -> str:
         f"cannot write to the data folder {folder}: {reason}. "
         "Name a folder you can write to with --data_dir or DISARM_DATA_DIR"
     )
-

@@ -34,7 +34,7 @@ def imported(path: str) -> Any:
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise ValueError(f"cannot import {module_name!r} of {path!r}: {error}") from error
     if not callable(getattr(module, attribute, None)):
         raise ValueError(f"the module {module_name} has no function or class {attribute!r}")
@@ -69,10 +69,12 @@ def parse_estimator(text: str) -> EstimatorSpec:
         return EstimatorSpec(name.strip(), {})
     try:
         call = ast.parse(f"f({arguments}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
             raise ValueError
         options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError):
+        if None in options or len(options) < len(call.keywords):  # **options, or an option given twice
+            raise ValueError
+    except (SyntaxError, TypeError, ValueError):
         raise ValueError(f"cannot read the estimator {text!r}; accepted: 'name' or 'name(option=value, …)'") from None
     return EstimatorSpec(name.strip(), options)
 

@@ -4,8 +4,8 @@ Every error names the field, its value and what is accepted.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -15,11 +15,6 @@ from disarm_jax import data
 from disarm_jax.data.binarization import MODES
 from disarm_jax.experiment import choices
 from disarm_jax.models import KERNEL_INITS
-
-OBJECTIVES = ("elbo", "multisample")
-OPTIMIZERS = ("adam", "sgd")
-REDUCTIONS = ("mean", "sum")
-GENERATIVE_SAMPLES = ("shared", "independent")
 
 # Fields that may change when a run is continued: they say how long it is and what is written when, not what is learnt.
 CADENCE = ("steps", "log_every", "eval", "checkpoint")
@@ -39,10 +34,8 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
       ConfigError: for the first field that is wrong.
     """
     config = plain(config)
-    _check_fields(config)
-    _check_numbers(config)
-    _check_names(config)
-    _check_model(config)
+    _check_section(config)
+    _check_together(config)
     _resolve_objective(config)
     _resolve_estimators(config)
     _resolve_rest(config)
@@ -77,204 +70,236 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _refuse(field: str, value: Any, accepted: str) -> None:
+def check_measured(texts: Any, config: Mapping[str, Any], field: str) -> list[str]:
+    """Estimators to measure, as written in `variance.estimators`, each in the one way in which it is printed.
+
+    Args:
+      texts: a list of them.
+      config: whose objective and model they are for; resolved, at least in these.
+      field: where they are written, for errors.
+
+    Raises:
+      ConfigError: if one of them is unknown or does not fit the config's objective and model.
+    """
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        _refuse(field, texts, "names of estimators, such as ('arm', 'disarm')")
+    labels = []
+    for number, text in enumerate(texts):
+        place = f"{field}[{number}]"
+        try:
+            spec = choices.parse_estimator(text)
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}") from error
+        if not _ESTIMATOR.good(spec.name):
+            _refuse(place, spec.name, _ESTIMATOR.accepted)
+        labels.append(str(_checked_estimator(place, spec, config)))
+    if len(set(labels)) < len(labels):
+        _refuse(field, labels, "different estimators")
+    return labels
+
+
+class _Rule(NamedTuple):
+    good: Callable[[Any], bool]
+    accepted: str
+
+
+def _one_of(*words: str) -> _Rule:
+    return _Rule(lambda value: isinstance(value, str) and value in words, ", ".join(words))
+
+
+def _named(*names: str) -> _Rule:
+    """Names, or import paths, which are tried when all fields have the right form."""
+    rule = _one_of(*names)
+    good = lambda value: isinstance(value, str) and (choices.is_import_path(value) or rule.good(value))
+    return _Rule(good, f"{rule.accepted}, or an import path 'module:name'")
+
+
+def _integer(least: int, most: int = 2**31 - 1) -> _Rule:
+    good = lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    return _Rule(good, f"an integer from {least} to {most}")
+
+
+def _real(good: Callable[[float], bool], accepted: str) -> _Rule:
+    is_real = lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return _Rule(lambda value: is_real(value) and good(value), accepted)
+
+
+def _several(item: _Rule, least: int, accepted: str) -> _Rule:
+    good = lambda value: isinstance(value, list) and len(value) >= least and all(map(item.good, value))
+    return _Rule(good, accepted)
+
+
+def _optional(rule: _Rule) -> _Rule:
+    return _Rule(lambda value: value is None or rule.good(value), f"{rule.accepted}, or None")
+
+
+_COUNT, _SEED = _integer(1), _integer(0, 2**32 - 1)
+_FLAG = _Rule(lambda value: isinstance(value, bool), "True or False")
+_PATH = _Rule(lambda value: isinstance(value, str), "a path")
+_OPTIONS = _Rule(lambda value: isinstance(value, dict), "a section of options")
+_FROM_ZERO = _real(lambda value: value >= 0, "a number from 0 on")
+_FRACTION = _real(lambda value: 0 <= value < 1, "a number from 0 to below 1")
+_ESTIMATOR = _named(*dj.estimator_names())
+_REDUCTION = _one_of("mean", "sum")
+_OPTIMIZER = {
+    "name": _one_of("adam", "sgd"),
+    "learning_rate": _FROM_ZERO,
+    "b1": _FRACTION,
+    "b2": _FRACTION,
+    "eps": _real(lambda value: value > 0, "a positive number"),
+}
+
+# The fields of a config, section by section, and what each of them may be whatever the others are.
+_FIELDS = {
+    "dataset": {
+        "name": _named(*data.dataset_names()),
+        "source": _Rule(lambda value: isinstance(value, str), "the name of a source"),
+        "data_dir": _optional(_PATH),
+        "path": _optional(_PATH),
+        "binarization": _one_of(*MODES),
+        "static_seed": _integer(0),
+    },
+    "model": {
+        "name": _named(*choices.MODELS),
+        "latents": _several(_COUNT, 1, "one or more positive integers, such as (200,)"),
+        "hidden": _several(_COUNT, 0, "any number of positive integers, such as (200, 200)"),
+        "negative_slope": _FROM_ZERO,
+        "kernel_init": _one_of(*KERNEL_INITS),
+        "center_input": _FLAG,
+        "signed_input": _FLAG,
+        "output_bias_from_mean": _FLAG,
+        "options": _OPTIONS,
+    },
+    "objective": {
+        "name": _one_of("elbo", "multisample"),
+        "num_samples": _optional(_COUNT),
+        "stop_q": _optional(_FLAG),
+        "generative_samples": _one_of("shared", "independent"),
+    },
+    "estimator": {"name": _ESTIMATOR, "options": _OPTIONS, "network_sees_image": _FLAG},
+    "optimizer": {
+        "encoder": _OPTIMIZER | {"reduction": _REDUCTION},
+        "decoder": _OPTIMIZER | {"reduction": _REDUCTION},
+        "prior": _OPTIMIZER | {"reduction": _optional(_REDUCTION)},
+        "tunables": _OPTIMIZER,
+    },
+    "steps": _COUNT,
+    "batch_size": _COUNT,
+    "seeds": _several(_SEED, 1, "one or more different integers from 0 to 4294967295, such as (0, 1, 2)"),
+    "log_every": _COUNT,
+    "eval": {
+        "train_every": _COUNT,
+        "test_every": _COUNT,
+        "train_samples": _optional(_COUNT),
+        "test_samples": _optional(_COUNT),
+        "batch_size": _COUNT,
+    },
+    "checkpoint": {"every": _COUNT, "keep": _COUNT},
+    "variance": {"decay": _FRACTION, "estimators": _Rule(lambda value: True, "")},  # by check_measured
+}
+
+
+def _refuse(field: str, value: Any, accepted: str) -> NoReturn:
     raise ConfigError(f"{field} is {value!r}; accepted: {accepted}")
 
 
-def _check_fields(config: dict) -> None:
-    """Refuses configs that do not have just the fields of the base config, except inside `options`."""
-    expected = {
-        "dataset": ("name", "source", "data_dir", "path", "binarization", "static_seed"),
-        "model": (
-            *("name", "latents", "hidden", "negative_slope", "kernel_init", "center_input", "signed_input"),
-            *("output_bias_from_mean", "options"),
-        ),
-        "objective": ("name", "num_samples", "stop_q", "generative_samples"),
-        "estimator": ("name", "options", "network_sees_image"),
-        "optimizer": ("encoder", "decoder", "prior", "tunables"),
-        "eval": ("train_every", "test_every", "train_samples", "test_samples", "batch_size"),
-        "checkpoint": ("every", "keep"),
-        "variance": ("decay", "estimators"),
-    }
-    _check_keys("config", config, (*expected, "steps", "batch_size", "seeds", "log_every"))
-    for section, fields in expected.items():
-        _check_keys(section, config[section], fields)
-    for group, section in config["optimizer"].items():
-        fields = ("name", "learning_rate", "b1", "b2", "eps")
-        _check_keys(f"optimizer.{group}", section, fields if group == "tunables" else (*fields, "reduction"))
-    for field in ("model.options", "estimator.options"):
-        section, name = field.split(".")
-        if not isinstance(config[section][name], dict):
-            _refuse(field, config[section][name], "a dict of options")
-
-
-def _check_keys(where: str, section: Any, fields: Sequence[str]) -> None:
+def _check_section(section: Any, rules: Mapping[str, Any] = _FIELDS, where: str = "") -> None:
+    """Refuses a section that does not have just the fields of the table, and values that break a rule."""
+    name, known = where.rstrip(".") or "config", ", ".join(rules)
     if not isinstance(section, dict):
-        _refuse(where, section, f"a section with the fields {', '.join(fields)}")
-    for field in sorted(set(fields) ^ set(section)):
-        problem = "has no field" if field in fields else "has the unknown field"
-        raise ConfigError(f"{where} {problem} {field!r}; accepted: {', '.join(fields)}")
+        _refuse(name, section, f"a section with the fields {known}")
+    for key in sorted(rules.keys() ^ section.keys()):
+        problem = "has no field" if key in rules else "has the unknown field"
+        raise ConfigError(f"{name} {problem} {key!r}; accepted: {known}")
+    for key, rule in rules.items():
+        if not isinstance(rule, _Rule):
+            _check_section(section[key], rule, f"{where}{key}.")
+        elif not rule.good(section[key]):
+            _refuse(f"{where}{key}", section[key], rule.accepted)
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_numbers(config: dict) -> None:
-    integers = {"steps": 1, "batch_size": 1, "log_every": 1, "checkpoint.every": 1, "checkpoint.keep": 1}
-    integers |= {"eval.train_every": 1, "eval.test_every": 1, "eval.batch_size": 1, "dataset.static_seed": 0}
-    optional = {"objective.num_samples": 1, "eval.train_samples": 1, "eval.test_samples": 1}
-    fields = dict(flat(config))
-    for field, minimum in (integers | optional).items():
-        value = fields[field]
-        if value is None and field in optional:
-            continue
-        if not (_is_integer(value) and minimum <= value < 2**31):
-            _refuse(field, value, f"an integer from {minimum} to 2147483647")
-    for field in ("checkpoint.every", "eval.train_every", "eval.test_every"):
-        if fields[field] % config["log_every"]:
-            _refuse(field, fields[field], f"a multiple of log_every, which is {config['log_every']}")
-    positive: tuple[Callable, str] = (lambda value: value > 0, "a positive number")
-    fraction: tuple[Callable, str] = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
-    reals = {"variance.decay": fraction, "model.negative_slope": (lambda value: value >= 0, "a number from 0 on")}
-    for group in config["optimizer"]:
-        reals |= {f"optimizer.{group}.{name}": fraction for name in ("b1", "b2")}
-        reals |= {f"optimizer.{group}.eps": positive}
-        reals |= {f"optimizer.{group}.learning_rate": (lambda value: value >= 0, "a number from 0 on")}
-    for field, (good, accepted) in reals.items():
-        if not (_is_real(fields[field]) and good(fields[field])):
-            _refuse(field, fields[field], accepted)
-    seeds = config["seeds"]
-    listed = isinstance(seeds, list) and seeds and all(_is_integer(seed) and 0 <= seed < 2**32 for seed in seeds)
-    if not listed or len(set(seeds)) < len(seeds):
-        _refuse("seeds", seeds, "one or more different integers from 0 to 4294967295, such as (0, 1, 2)")
-
-
-def _check_names(config: dict) -> None:
-    fields = dict(flat(config))
-    accepted = {
-        "objective.name": OBJECTIVES,
-        "objective.generative_samples": GENERATIVE_SAMPLES,
-        "dataset.binarization": MODES,
-        "model.kernel_init": KERNEL_INITS,
-    }
-    accepted |= {f"optimizer.{group}.name": OPTIMIZERS for group in config["optimizer"]}
-    accepted |= {f"optimizer.{group}.reduction": REDUCTIONS for group in ("encoder", "decoder")}
-    accepted["optimizer.prior.reduction"] = (*REDUCTIONS, None)
-    for field, known in accepted.items():
-        if fields[field] not in known:
-            _refuse(field, fields[field], ", ".join(map(str, known)))
-    flags = ("model.center_input", "model.signed_input", "model.output_bias_from_mean", "estimator.network_sees_image")
-    for field in flags:
-        if not isinstance(fields[field], bool):
-            _refuse(field, fields[field], "True or False")
-    if fields["objective.stop_q"] not in (True, False, None):
-        _refuse("objective.stop_q", fields["objective.stop_q"], "True, False or None")
-    for field in ("dataset.data_dir", "dataset.path"):
-        if not isinstance(fields[field], str | None):
-            _refuse(field, fields[field], "a path or None")
-    known_paths = {"dataset.name": data.dataset_names(), "model.name": tuple(choices.MODELS)}
-    for field, known in (known_paths | {"estimator.name": dj.estimator_names()}).items():
-        _check_name(field, fields[field], known)
-    name, source = fields["dataset.name"], fields["dataset.source"]
-    if not choices.is_import_path(name) and source not in data.source_names(name):
-        _refuse("dataset.source", source, f"{', '.join(data.source_names(name))} for {name}")
-    if name == "npz" and fields["dataset.path"] is None:
+def _check_together(config: dict) -> None:
+    """Refuses fields that are good alone but not with the others."""
+    dataset, model, seeds = config["dataset"], config["model"], config["seeds"]
+    if len(set(seeds)) < len(seeds):
+        _refuse("seeds", seeds, _FIELDS["seeds"].accepted)
+    for section, field in (("checkpoint", "every"), ("eval", "train_every"), ("eval", "test_every")):
+        if config[section][field] % config["log_every"]:
+            accepted = f"a multiple of log_every, which is {config['log_every']}"
+            _refuse(f"{section}.{field}", config[section][field], accepted)
+    for section in ("dataset", "model", "estimator"):
+        if choices.is_import_path(config[section]["name"]):
+            _check_import(f"{section}.name", config[section]["name"])
+    if not choices.is_import_path(dataset["name"]) and dataset["source"] not in data.source_names(dataset["name"]):
+        accepted = f"{', '.join(data.source_names(dataset['name']))} for {dataset['name']}"
+        _refuse("dataset.source", dataset["source"], accepted)
+    if dataset["name"] == "npz" and dataset["path"] is None:
         _refuse("dataset.path", None, "the path of an npz file, for the data set npz")
+    if model["options"] and not choices.is_import_path(model["name"]):
+        _refuse("model.options", model["options"], f"none for {model['name']}; they are for an own model")
 
 
-def _check_name(field: str, name: Any, known: Sequence[str]) -> None:
-    """Refuses a name that is neither known nor an import path to something callable."""
-    if not isinstance(name, str) or (not choices.is_import_path(name) and name not in known):
-        _refuse(field, name, f"{', '.join(known)}, or an import path 'module:name'")
-    if choices.is_import_path(name):
-        try:
-            choices.imported(name)
-        except ValueError as error:
-            raise ConfigError(f"{field}: {error}") from error
-
-
-def _check_model(config: dict) -> None:
-    for field, least in (("latents", 1), ("hidden", 0)):
-        sizes = config["model"][field]
-        good = isinstance(sizes, list) and all(_is_integer(size) and size > 0 for size in sizes)
-        if not good or len(sizes) < least:
-            _refuse(f"model.{field}", sizes, f"{'one or more' if least else 'any number of'} positive integers: (200,)")
+def _check_import(field: str, path: str) -> None:
+    try:
+        choices.imported(path)
+    except ValueError as error:
+        _refuse(field, path, f"'module:name' of something that can be imported and called; {error}")
 
 
 def _resolve_objective(config: dict) -> None:
-    objective, estimator = config["objective"], config["estimator"]
-    options = {name: value for name, value in estimator["options"].items() if value is not None}
-    estimator["options"] = options
+    objective, estimator, latents = config["objective"], config["estimator"], config["model"]["latents"]
+    estimator["options"] = {name: value for name, value in estimator["options"].items() if value is not None}
     bound = objective["name"] == "multisample"
     if bound and objective["stop_q"]:
         _refuse("objective.stop_q", True, "False or None: a multi-sample bound keeps the derivative of log q")
     if objective["stop_q"] is None:
         objective["stop_q"] = not bound
-    own = choices.is_import_path(estimator["name"])
+    if bound and len(latents) > 1:
+        _refuse("model.latents", latents, "one layer, for the multisample objective")
+    if not bound and objective["num_samples"] not in (None, 1):
+        accepted = "1 or None for the elbo; estimator.options.num_pairs or .num_samples average several draws"
+        _refuse("objective.num_samples", objective["num_samples"], accepted)
     if not bound:
-        if objective["num_samples"] not in (None, 1):
-            _refuse("objective.num_samples", objective["num_samples"], "1 or None for the ELBO; estimator.options.num_pairs or .num_samples average several draws")
         objective["num_samples"] = 1
-        return
-    if len(config["model"]["latents"]) > 1:
-        _refuse("model.latents", config["model"]["latents"], "one layer, for the multisample objective")
-    if own:
-        if objective["num_samples"] is None:
-            _refuse("objective.num_samples", None, "K of the bound, which an own estimator does not tell")
-        return
-    _check_kind("estimator.name", estimator["name"], config)
-    option = choices.size_option(estimator["name"])
-    if objective["num_samples"] is None:
-        objective["num_samples"] = options.get(option, choices.default_option(estimator["name"], option))
-    if options.setdefault(option, objective["num_samples"]) != objective["num_samples"]:
-        _refuse(f"estimator.options.{option}", options[option], f"objective.num_samples, which is {objective['num_samples']}, or None")
-
-
-def _check_kind(field: str, name: str, config: dict) -> None:
-    """Refuses an estimator that is not for the objective or has no form for the model's layers."""
-    bound = config["objective"]["name"] == "multisample"
-    layers = len(config["model"]["latents"])
-    accepted = [n for n in dj.estimator_names() if (dj.estimator_info(n).objective == "bound") == bound]
-    if name not in accepted:
-        _refuse(field, name, f"{', '.join(accepted)} for the objective {config['objective']['name']}")
-    if layers > 1 and name not in dj.hierarchical_names():
-        _refuse(field, name, f"{', '.join(dj.hierarchical_names())} for a model with {layers} stochastic layers")
+    elif objective["num_samples"] is None and choices.is_import_path(estimator["name"]):
+        _refuse("objective.num_samples", None, "K of the bound, which an own estimator does not tell")
 
 
 def _resolve_estimators(config: dict) -> None:
-    estimator, measured = config["estimator"], config["variance"]["estimators"]
-    _check_estimator("estimator", choices.EstimatorSpec(estimator["name"], estimator["options"]), config)
-    if not isinstance(measured, list) or not all(isinstance(text, str) for text in measured):
-        _refuse("variance.estimators", measured, "names of estimators, such as ('arm', 'disarm')")
-    for number, text in enumerate(measured):
-        field = f"variance.estimators[{number}]"
-        try:
-            spec = choices.parse_estimator(text)
-        except ValueError as error:
-            raise ConfigError(f"{field}: {error}") from error
-        _check_name(field, spec.name, dj.estimator_names())
-        _check_estimator(field, spec, config)
-        measured[number] = str(spec)
-    if len(set(measured)) < len(measured):
-        _refuse("variance.estimators", measured, "different estimators")
+    estimator, variance = config["estimator"], config["variance"]
+    spec = choices.EstimatorSpec(estimator["name"], estimator["options"])
+    spec = _checked_estimator("estimator", spec, config)
+    estimator["options"] = dict(spec.options)
+    if config["objective"]["num_samples"] is None:  # and so the estimator's
+        config["objective"]["num_samples"] = spec.options[choices.size_option(spec.name)]
+    variance["estimators"] = check_measured(variance["estimators"], config, "variance.estimators")
 
 
-def _check_estimator(field: str, spec: choices.EstimatorSpec, config: dict) -> None:
-    layers = len(config["model"]["latents"])
-    if choices.is_import_path(spec.name):
-        if layers > 1:
-            _refuse(f"{field} name", spec.name, f"{', '.join(dj.hierarchical_names())} for a model with {layers} layers")
+def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[str, Any]) -> choices.EstimatorSpec:
+    """The estimator with the K of the objective; refused if it is not for the objective or the model's layers."""
+    objective, layers = config["objective"], len(config["model"]["latents"])
+    own, bound = choices.is_import_path(spec.name), objective["name"] == "multisample"
+    name_field = "estimator.name" if field == "estimator" else field
+    if own:
+        _check_import(name_field, spec.name)
     else:
-        _check_kind(f"{field}.name" if field == "estimator" else field, spec.name, config)
+        fitting = [n for n in dj.estimator_names() if (dj.estimator_info(n).objective == "bound") == bound]
+        if spec.name not in fitting:
+            _refuse(name_field, spec.name, f"{', '.join(fitting)} for the objective {objective['name']}")
+    if layers > 1 and spec.name not in dj.hierarchical_names():
+        accepted = f"{', '.join(dj.hierarchical_names())} for a model with {layers} stochastic layers"
+        _refuse(name_field, spec.name, accepted)
+    if bound and not own:  # an estimator for another K has the gradient of another bound
+        option = choices.size_option(spec.name)
+        size = objective["num_samples"] or choices.default_option(spec.name, option)
+        spec = spec._replace(options={option: size} | dict(spec.options))
+        if objective["num_samples"] not in (None, spec.options[option]):
+            _refuse(field, str(spec), f"{option}={size}, which is objective.num_samples, or no {option}")
     try:
         choices.estimator_builder(spec, layers, config["estimator"]["network_sees_image"])
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{field} {spec}: {error}") from error
+        raise ConfigError(f"{field} is {str(spec)!r}: {error}") from error
+    return spec
 
 
 def _resolve_rest(config: dict) -> None:

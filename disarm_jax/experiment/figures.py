@@ -7,10 +7,11 @@ import jax
 import matplotlib
 import numpy as np
 from matplotlib import figure as figures
+from matplotlib.axes import Axes
 
 from disarm_jax import bernoulli, data
-from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.run import Prepared
+from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.step import State
 from disarm_jax.files import whole_file
 
@@ -39,31 +40,34 @@ def draw_curves(run_dir: RunDir) -> None:
     tunables = [name for name in names if name.startswith("tunables/")]
     variances = [name for name in names if name.startswith("gradient_variance")]
     bounds = [name for name in names if name not in tunables + variances]
-    panels = [("objective and bounds, nats", bounds), ("gradient variance of the encoder", variances)]
-    panels += [("tunables of the estimator", tunables)] if tunables else []
+    panels = {"objective and bounds, nats": bounds, "gradient variance of the encoder": variances}
+    panels |= {"tunables of the estimator": tunables} if tunables else {}
+    labels = {"objective": "objective (running mean)", "gradient_variance": config["estimator"]["name"]}
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
-        for axes, (title, shown) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
-            low = []
-            for name in shown:
-                steps, values = series(rows, name)
-                mean = values.mean(axis=1)
-                label = "objective (running mean)" if name == "objective" else name.removeprefix("tunables/")
-                label = config["estimator"]["name"] if name == "gradient_variance" else label.removeprefix("gradient_variance/")
-                (line,) = axes.plot(steps, mean, marker="o" if len(steps) < 30 else "", markersize=3, label=label)
-                if values.shape[1] > 1:
-                    error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-                    axes.fill_between(steps, mean - error, mean + error, color=line.get_color(), alpha=0.25, linewidth=0)
-                low.append(np.min(mean[len(mean) // 10 :]))
-            if shown is bounds and low:  # the first steps would squeeze the rest
-                axes.set_ylim(bottom=min(low))
+        for axes, (title, shown) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+            means = [
+                _draw(axes, *series(rows, name), labels.get(name, name.partition("/")[2] or name)) for name in shown
+            ]
+            if shown is bounds:  # the first steps would squeeze the rest
+                axes.set_ylim(bottom=min(np.min(mean[len(mean) // 10 :]) for mean in means))
             if shown is variances:
                 axes.set_yscale("log")
             axes.set(title=title, xlabel="steps")
             axes.legend(fontsize=8)
-        title = f"{config['estimator']['name']} on {config['dataset']['name']}, latents {tuple(config['model']['latents'])}"
-        figure.suptitle(f"{title}, hidden {tuple(config['model']['hidden'])}", fontsize=10)
+        sizes = f"latents {tuple(config['model']['latents'])}, hidden {tuple(config['model']['hidden'])}"
+        figure.suptitle(f"{config['estimator']['name']} on {config['dataset']['name']}, {sizes}", fontsize=10)
         _save(figure, run_dir.curves)
+
+
+def _draw(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str) -> np.ndarray:
+    """A curve of the mean over seeds, `values` being `[steps, S]`, with a band of one standard error; the mean."""
+    mean = values.mean(axis=1)
+    (line,) = axes.plot(steps, mean, marker="o" if len(steps) < 30 else "", markersize=3, label=label)
+    if values.shape[1] > 1:
+        error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+        axes.fill_between(steps, mean - error, mean + error, color=line.get_color(), alpha=0.25, linewidth=0)
+    return mean
 
 
 def draw_samples(run_dir: RunDir, prepared: Prepared, state: State) -> None:

@@ -37,7 +37,8 @@ class Gradients(NamedTuple):
     Attributes:
       value: the objective, averaged over the batch.
       params: its gradient with respect to the model's parameters, by group.
-      tunables: an unbiased estimate of the derivative, with respect to the tunables, of the encoder gradient's variance.
+      tunables: the derivative, with respect to the tunables, of the variance of the encoder's gradient, summed over
+        its parameters; estimated without bias.
     """
 
     value: jax.Array

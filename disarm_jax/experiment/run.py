@@ -80,7 +80,9 @@ def load_run(workdir: str | os.PathLike) -> Run:
     try:
         train_mean = np.load(run_dir.train_mean_file)
     except (OSError, ValueError) as error:
-        raise RunDirError(f"{run_dir.path} has not begun: {run_dir.train_mean_file.name} cannot be read ({error})") from error
+        raise RunDirError(
+            f"{run_dir.path} has not begun: {run_dir.train_mean_file.name} cannot be read ({error})"
+        ) from error
     model = choices.make_model(config["model"], len(train_mean), train_mean)
     experiment = make_experiment(config, model)
     like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config["seeds"], np.uint32))
@@ -89,5 +91,5 @@ def load_run(workdir: str | os.PathLike) -> Run:
     checkpoints.close()
     if state is None:
         raise RunDirError(f"{run_dir.path} has no checkpoint yet")
-    params = tuple(jax.tree.map(lambda leaf: leaf[number], state.params) for number in range(len(config["seeds"])))
+    params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(config["seeds"])))
     return Run(model, params, config, int(state.step[0]), state, experiment)

@@ -1,15 +1,15 @@
 """A run directory: what is in it, and how it stays whole when a run is killed at any moment.
 
-    config.json      the resolved config; a directory belongs to one
-    train_mean.npy   mean of the training images, which the model is made with
-    metrics.jsonl    one line per step and seed: functions of config, seed and step only
-    timings.jsonl    one line per chunk or evaluation: how long it took here
-    checkpoints/     by step
-    tensorboard/     the metrics as events, one folder per seed
-    curves.png       the metrics against steps
-    samples.png      data, reconstructions and samples of the prior
-    summary.json     final numbers, versions, device, times
-    DONE             the steps made, written last
+- `config.json`: the resolved config; a directory belongs to one
+- `train_mean.npy`: mean of the training images, which the model is made with
+- `metrics.jsonl`: one line per step and seed: functions of config, seed and step only
+- `timings.jsonl`: one line per chunk or evaluation: how long it took here
+- `checkpoints/`: by step
+- `tensorboard/`: the metrics as events, one folder per seed
+- `curves.png`: the metrics against steps
+- `samples.png`: data, reconstructions and samples of the prior
+- `summary.json`: final numbers, versions, device, times
+- `DONE`: the steps made, written last
 """
 
 import contextlib
@@ -164,6 +164,7 @@ def default_workdir(config: Mapping[str, Any]) -> pathlib.Path:
     kind = "nonlinear" if model["hidden"] else "linear"
     learnt = {field: value for field, value in flat(config) if field.split(".")[0] not in CADENCE}
     digest = hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()[:8]
-    samples = f"{config['objective']['num_samples']}" if config["objective"]["name"] == "multisample" else ""
+    bound = config["objective"]["name"] == "multisample"
+    objective = f"multisample{config['objective']['num_samples']}" if bound else "elbo"
     dataset = config["dataset"]["name"].rsplit(":")[-1]
-    return pathlib.Path("runs", f"{dataset}-{kind}-{widths}-{config['objective']['name']}{samples}-{estimator}-{digest}")
+    return pathlib.Path("runs", "-".join([dataset, kind, widths, objective, estimator, digest]))

@@ -48,13 +48,12 @@ class SeedAxis:
         """Arrays `[S, ...]` on the host, without the padding; copies, so the devices' own may be donated."""
         return jax.tree.map(lambda leaf: np.array(leaf)[: self.num_seeds], jax.device_get(tree))
 
-    def map(self, function: Callable, *, donate: bool = False, static_argnums: tuple[int, ...] = ()) -> Callable:
+    def map(self, function: Callable, *, donate: bool = False) -> Callable:
         """Compiles a function of one seed for all of them.
 
         Args:
           function: `(own, *shared) -> out`, `own` and `out` pytrees without the seed axis.
           donate: whether the buffers of `own` may be reused for the result.
-          static_argnums: positions of the shared arguments that are compile-time constants.
 
         Returns:
           The same for `own` and `out` with the seed axis, from `put`, and shared arguments from `share`.
@@ -67,15 +66,9 @@ class SeedAxis:
             out = function(jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), own), *shared)
             return jax.tree.map(lambda leaf: leaf[None], out)
 
-        def everywhere(own: Any, *shared: Any) -> Any:
-            constants = {n: shared[n - 1] for n in static_argnums}
-            arrays = [argument for n, argument in enumerate(shared, 1) if n not in constants]
+        def on_all_devices(own: Any, *shared: Any) -> Any:
+            specs = (_BY_SEED, *[_SHARED] * len(shared))
+            spread = jax.shard_map(on_device, mesh=self._mesh, in_specs=specs, out_specs=_BY_SEED, check_vma=False)
+            return spread(own, *shared)
 
-            def local(own: Any, *arrays: Any) -> Any:
-                rest = iter(arrays)
-                return on_device(own, *[constants[n] if n in constants else next(rest) for n in range(1, len(shared) + 1)])
-
-            specs = (_BY_SEED, *[_SHARED] * len(arrays))
-            return jax.shard_map(local, mesh=self._mesh, in_specs=specs, out_specs=_BY_SEED, check_vma=False)(own, *arrays)
-
-        return jax.jit(everywhere, donate_argnums=(0,) if donate else (), static_argnums=static_argnums)
+        return jax.jit(on_all_devices, donate_argnums=(0,) if donate else ())

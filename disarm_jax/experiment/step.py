@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-import disarm_jax as dj
 from disarm_jax import data
 from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder, make_optimizer, parse_estimator
 from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
@@ -91,7 +90,7 @@ class Experiment(NamedTuple):
       labels: names of the measured estimators, the training one first.
       builders: from the step's images to each of these estimators.
       init: `(seed) -> State`.
-      run_chunk: `(state, images, num_steps) -> (State, ChunkMetrics)`, `images` the training set as uint8 `[N, pixels]`.
+      run_chunk: `(state, images, num_steps) -> (State, ChunkMetrics)`, with the training images uint8 `[N, pixels]`.
     """
 
     objective: Objective

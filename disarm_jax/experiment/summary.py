@@ -7,11 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
 from disarm_jax.experiment.run import Prepared
+from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
 from disarm_jax.experiment.seeds import SeedAxis
 
 PACKAGES = ("disarm_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -82,5 +81,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         lines.append(f"  {name:<34} {metric['mean']:.6g}{error}")
     times, rate = summary["times"], summary["times"]["steps_per_second"]
     speed = f", {rate:,.0f} steps/s" if rate else ""
-    lines.append(f"  {times['train_seconds']:,.0f} s of training{speed}, {times['evaluation_seconds']:,.0f} s of evaluation")
+    lines.append(
+        f"  {times['train_seconds']:,.0f} s of training{speed}, {times['evaluation_seconds']:,.0f} s of evaluation"
+    )
     return "\n".join(lines)

@@ -39,7 +39,9 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     """A signal asked the run to stop; it has been saved."""
 
 
-def train(config: Mapping[str, Any], workdir: str | os.PathLike, devices: list[jax.Device] | None = None) -> dict[str, Any]:
+def train(
+    config: Mapping[str, Any], workdir: str | os.PathLike, devices: list[jax.Device] | None = None
+) -> dict[str, Any]:
     """Trains a config in a run directory, or continues the run that is there.
 
     Args:
@@ -98,9 +100,8 @@ class _Loop:
         config, experiment = prepared.config, prepared.experiment
         self._config, self._prepared, self._run_dir, self._axis, self._stop = config, prepared, run_dir, axis, stop
         self._images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
-        self._run_chunk = axis.map(experiment.run_chunk, donate=True, static_argnums=(2,))
         self._bounds = {split: axis.map(self._bound_of(split)) for split in SPLITS}
-        self._seen_lengths: set[int] = set()
+        self._chunks: dict[int, Callable] = {}
 
         self._checkpoints = Checkpoints(run_dir.checkpoints, config["checkpoint"]["keep"])
         seeds = np.asarray(config["seeds"], np.uint32)
@@ -110,7 +111,8 @@ class _Loop:
         self.step = 0 if saved is None else int(saved.step[0])
         if self.step > config["steps"]:
             self._checkpoints.close()
-            raise ConfigError(f"steps is {config['steps']}; accepted: at least {self.step}, which the run in {run_dir.path} has made")
+            made = f"at least {self.step}, which the run in {run_dir.path} has made"
+            raise ConfigError(f"steps is {config['steps']}; accepted: {made}")
         run_dir.done_file.unlink(missing_ok=True)
         run_dir.write_config(config, prepared.train_mean)
         run_dir.drop_rows_after(self.step, config["seeds"])
@@ -143,7 +145,9 @@ class _Loop:
 
     def _train(self, length: int) -> None:
         begin = time.monotonic()
-        self._state, metrics = self._run_chunk(self._state, self._images["train"], length)
+        what = "train" if length in self._chunks else "compile and train"
+        run_chunk = self._chunks.setdefault(length, self._compiled_chunk(length))
+        self._state, metrics = run_chunk(self._state, self._images["train"])
         metrics: ChunkMetrics = self._axis.take(metrics)
         seconds = time.monotonic() - begin
         self.step += length
@@ -158,11 +162,13 @@ class _Loop:
         for number, (label, variance) in enumerate(variances):
             values[f"gradient_variance/{label}" if number else "gradient_variance"] = variance
         self._recorder.metrics(self.step, values | {f"tunables/{name}": x for name, x in metrics.tunables.items()})
-        what = "train" if length in self._seen_lengths else "compile and train"
-        self._seen_lengths.add(length)
         rate = {"steps": length, "steps_per_second": round(length / seconds, 2)}
         self._recorder.timing(self.step, what, seconds, **rate)
         self._progress.update(self.step, float(np.mean(metrics.objective)))
+
+    def _compiled_chunk(self, length: int) -> Callable:
+        run_chunk = self._prepared.experiment.run_chunk
+        return self._axis.map(lambda state, images: run_chunk(state, images, length), donate=True)
 
     def _bound_of(self, split: str) -> Callable:
         model, config = self._prepared.model, self._config

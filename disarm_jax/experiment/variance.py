@@ -1,0 +1,126 @@
+"""The variance of estimators at fixed parameters and a fixed batch, by group of parameters, with standard errors.
+
+The moving averages of training follow a model that moves: here nothing does, so the numbers are variances of the
+estimators alone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from disarm_jax import data
+from disarm_jax.experiment.gradients import Objective, draw_gradients, init_tunables
+from disarm_jax.experiment.step import descend, project
+
+
+class GroupVariance(NamedTuple):
+    """Of the gradient of one group of parameters.
+
+    Attributes:
+      variance: of one draw, averaged over the group's parameters.
+      stderr: its standard error.
+    """
+
+    variance: jax.Array
+    stderr: jax.Array
+
+
+def parameter_groups(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups of a model's parameters by name; an encoder of several layers also layer by layer.
+
+    >>> sorted(parameter_groups({"encoder": {"networks_0": 1, "networks_1": 2}, "decoder": 3, "prior": 4}))
+    ['decoder', 'encoder', 'encoder/networks_0', 'encoder/networks_1', 'prior']
+    """
+    layers = params["encoder"] if len(params["encoder"]) > 1 else {}
+    return dict(params) | {f"encoder/{name}": layer for name, layer in layers.items()}
+
+
+def tune(
+    objective: Objective,
+    build: Callable,
+    optimizer: optax.GradientTransformation,
+    params: dict,
+    key: jax.Array,
+    images: jax.Array,
+    binarization: str,
+    batch_size: int,
+    num_steps: int,
+) -> Any:
+    """An estimator's tunables, trained at fixed model parameters on batches of the training set.
+
+    Args:
+      objective: of the model.
+      build: from images to the estimator.
+      optimizer: of the tunables.
+      params: of the model.
+      key: consumed.
+      images: `[N, pixels]` uint8.
+      binarization: how bits are made of pixels.
+      batch_size: B.
+      num_steps: updates; 0 leaves the tunables as they begin.
+    """
+    init_key, batch_key, step_key = jax.random.split(key, 3)
+    x = jnp.zeros((1, images.shape[1]))
+    tunables = init_tunables(objective, build(x), params, init_key, x)
+    if not jax.tree.leaves(tunables):
+        return tunables
+
+    def step(carry: tuple, number: jax.Array) -> tuple:
+        tunables, opt_state = carry
+        binarize_key, draw_key = jax.random.split(jax.random.fold_in(step_key, number))
+        chosen = data.batch_indices(batch_key, number, batch_size, images.shape[0])
+        x = data.binarize(binarize_key, images[chosen], binarization)
+        draw = draw_gradients(objective, build(x), tunables, params, draw_key, x)
+        tunables, opt_state = descend(optimizer, tunables, opt_state, draw.tunables)
+        return (project(tunables), opt_state), None
+
+    (tunables, _), _ = lax.scan(step, (tunables, optimizer.init(tunables)), jnp.arange(num_steps))
+    return tunables
+
+
+def measure(
+    objective: Objective, build: Callable, tunables: Any, params: dict, key: jax.Array, x: jax.Array, num_draws: int
+) -> dict[str, GroupVariance]:
+    """The variance of the gradient of the batch's mean objective over independent draws.
+
+    Every draw is made twice, once for the mean and once for the distance from it, so the memory does not grow with
+    their number.
+
+    Args:
+      objective: of the model.
+      build: from images to the estimator.
+      tunables: its params.
+      params: of the model.
+      key: consumed.
+      x: `[B, pixels]`, binary.
+      num_draws: at least 2.
+    """
+    est, keys = build(x), jax.random.split(key, num_draws)
+
+    def draw(key: jax.Array) -> dict:
+        return parameter_groups(draw_gradients(objective, est, tunables, params, key, x).params)
+
+    def add(total: dict, key: jax.Array) -> tuple[dict, None]:
+        return jax.tree.map(jnp.add, total, draw(key)), None
+
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw, keys[0]))
+    total, _ = lax.scan(add, zeros, keys)
+    mean = jax.tree.map(lambda t: t / num_draws, total)
+
+    def distance(_: None, key: jax.Array) -> tuple[None, dict]:
+        def mean_square(gradient: Any, centre: Any) -> jax.Array:
+            leaves = list(zip(jax.tree.leaves(gradient), jax.tree.leaves(centre), strict=True))
+            return sum(jnp.sum((g - c) ** 2) for g, c in leaves) / sum(g.size for g, _ in leaves)
+
+        gradient = draw(key)
+        return None, {name: mean_square(gradient[name], mean[name]) for name in gradient}
+
+    _, squares = lax.scan(distance, None, keys)
+    return {
+        name: GroupVariance(jnp.sum(s) / (num_draws - 1), jnp.std(s, ddof=1) / jnp.sqrt(jnp.float32(num_draws)))
+        for name, s in squares.items()
+    }

