@@ -11,7 +11,7 @@ and saved, to be started again; 1 with one line on standard error that says what
 import sys
 
 from absl import app, flags, logging
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from disarm_jax.data import DataError
 from disarm_jax.experiment.checkpoint import CheckpointError
@@ -44,10 +44,21 @@ def main(argv: list[str]) -> None:
         sys.exit(RUN_ME_AGAIN)
 
 
+def parse_flags(argv: list[str]) -> list[str]:
+    """What absl does, except that an unknown field of the config is one line instead of a traceback."""
+    try:
+        return app.parse_flags_with_usage(argv)
+    except AttributeError as error:
+        field = str(error).strip("\"'")
+        sys.exit(f"error: the config has no field {field}; accepted: those of configs/base.py")
+
+
 def run_training() -> None:
     """Trains `--config` in `--workdir`."""
     if _CONFIG.value is None:
         raise ConfigError("--config is missing; for instance --config configs/quickstart.py")
+    if not isinstance(_CONFIG.value, ConfigDict):  # a file that is not there is told by whoever asks for a field
+        raise ConfigError(f"--config: no such file: {config_flags.get_config_filename(flags.FLAGS['config'])}")
     config = resolve(_CONFIG.value)
     workdir = _WORKDIR.value or default_workdir(config)
     print(f"run directory: {workdir}", file=sys.stderr)
@@ -69,4 +80,4 @@ def run_evaluation() -> None:
 
 if __name__ == "__main__":
     logging.set_verbosity(logging.WARNING)  # JAX and orbax tell of much that is as it should be
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

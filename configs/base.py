@@ -14,7 +14,7 @@ def get_config() -> ConfigDict:
     config.dataset = ConfigDict()
     config.dataset.name = "mnist"  # mnist, fashion_mnist, omniglot, binarized_mnist, mnist5k, npz or "module:function"
     config.dataset.source = "auto"  # where it is taken from, see the README
-    config.dataset.data_dir = placeholder(str)  # folder of the cached files; None: DISARM_DATA_DIR or ~/.cache/disarm_jax
+    config.dataset.data_dir = placeholder(str)  # of the cached files; None: DISARM_DATA_DIR or ~/.cache/disarm_jax
     config.dataset.path = placeholder(str)  # of the npz file, or of original files outside data_dir
     config.dataset.binarization = "dynamic"  # dynamic, static or threshold
     config.dataset.static_seed = 0  # of the one draw of static binarisation
@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
     config.objective.name = "elbo"  # elbo or multisample
     config.objective.num_samples = placeholder(int)  # K of the bound that is optimised; None: 1, or the estimator's
     config.objective.stop_q = placeholder(bool)  # log q inside f as a constant; None: for the ELBO, and only there
-    config.objective.generative_samples = "shared"  # decoder and prior learn from the estimator's samples, or independent
+    config.objective.generative_samples = "shared"  # decoder and prior learn from the estimator's, or independent
 
     config.estimator = ConfigDict()
     config.estimator.name = "disarm"  # a name of disarm_jax.estimator_names(), or "module:function"

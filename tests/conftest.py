@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+jax.config.update("jax_num_cpu_devices", 4)  # seeds are spread over devices
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -276,7 +276,7 @@ def _resolve_estimators(config: dict) -> None:
 
 
 def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[str, Any]) -> choices.EstimatorSpec:
-    """The estimator with the K of the objective; refused if it is not for the objective or the model's layers."""
+    """The estimator, by default with the objective's K; refused if it is not for the objective or the model."""
     objective, layers = config["objective"], len(config["model"]["latents"])
     own, bound = choices.is_import_path(spec.name), objective["name"] == "multisample"
     name_field = "estimator.name" if field == "estimator" else field
@@ -289,11 +289,12 @@ def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[
     if layers > 1 and spec.name not in dj.hierarchical_names():
         accepted = f"{', '.join(dj.hierarchical_names())} for a model with {layers} stochastic layers"
         _refuse(name_field, spec.name, accepted)
-    if bound and not own:  # an estimator for another K has the gradient of another bound
+    if bound and not own:
         option = choices.size_option(spec.name)
         size = objective["num_samples"] or choices.default_option(spec.name, option)
         spec = spec._replace(options={option: size} | dict(spec.options))
-        if objective["num_samples"] not in (None, spec.options[option]):
+        # What is only measured may have another K, as the gradient of another bound.
+        if field == "estimator" and objective["num_samples"] not in (None, spec.options[option]):
             _refuse(field, str(spec), f"{option}={size}, which is objective.num_samples, or no {option}")
     try:
         choices.estimator_builder(spec, layers, config["estimator"]["network_sees_image"])

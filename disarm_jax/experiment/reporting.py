@@ -1,13 +1,16 @@
 """What a run tells while it goes on: a progress bar on a terminal, plain lines elsewhere, metrics, timings, events."""
 
+import contextlib
+import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorboardX
 import tqdm
+from tensorboardX.proto import event_pb2, summary_pb2
+from tensorboardX.record_writer import RecordWriter
 
 from disarm_jax.experiment.rundir import RunDir, append_rows
 
@@ -55,10 +58,7 @@ class Recorder:
     def __init__(self, run_dir: RunDir, seeds: Sequence[int], step: int):
         """Continues after a step; events past it, from a run that was killed, are marked as void."""
         self._run_dir, self._seeds = run_dir, seeds
-        self._writers = [
-            tensorboardX.SummaryWriter(str(run_dir.tensorboard / f"seed_{seed}"), purge_step=step + 1 if step else None)
-            for seed in seeds
-        ]
+        self._events = [_Events(run_dir.tensorboard / f"seed_{seed}", step) for seed in seeds]
 
     def metrics(self, step: int, values: Mapping[str, np.ndarray]) -> None:
         """One row per seed, from arrays `[S]`."""
@@ -67,10 +67,8 @@ class Recorder:
             for number, seed in enumerate(self._seeds)
         ]
         append_rows(self._run_dir.metrics_file, rows)
-        for writer, row in zip(self._writers, rows, strict=True):
-            for name in values:
-                writer.add_scalar(name, row[name], step)
-            writer.flush()
+        for events, row in zip(self._events, rows, strict=True):
+            events.add(step, {name: row[name] for name in values})
 
     def timing(self, step: int, what: str, seconds: float, **more: Any) -> None:
         """How long something took that ended at a step."""
@@ -78,5 +76,28 @@ class Recorder:
 
     def close(self) -> None:
         """Ends the event files."""
-        for writer in self._writers:
-            writer.close()
+        with contextlib.ExitStack() as closing:
+            for events in self._events:
+                closing.callback(events.close)
+
+
+class _Events:
+    """An event file, written at once: tensorboardX's own writer has a thread that hangs when the disk is full."""
+
+    def __init__(self, folder: pathlib.Path, step: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = RecordWriter(str(folder / f"events.out.tfevents.{time.time_ns()}"))
+        self._write(file_version="brain.Event:2")
+        if step:
+            self._write(step=step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(step=step, summary=summary_pb2.Summary(value=scalars))
+
+    def _write(self, **fields: Any) -> None:
+        self._file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

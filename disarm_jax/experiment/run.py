@@ -9,7 +9,7 @@ import numpy as np
 
 from disarm_jax import data
 from disarm_jax.experiment import choices
-from disarm_jax.experiment.checkpoint import Checkpoints
+from disarm_jax.experiment.checkpoint import read_latest
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.step import Experiment, State, make_experiment
@@ -86,9 +86,7 @@ def load_run(workdir: str | os.PathLike) -> Run:
     model = choices.make_model(config["model"], len(train_mean), train_mean)
     experiment = make_experiment(config, model)
     like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config["seeds"], np.uint32))
-    checkpoints = Checkpoints(run_dir.checkpoints, read_only=True)
-    state = checkpoints.restore_latest(like)
-    checkpoints.close()
+    state = read_latest(run_dir.checkpoints, like)
     if state is None:
         raise RunDirError(f"{run_dir.path} has no checkpoint yet")
     params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(config["seeds"])))

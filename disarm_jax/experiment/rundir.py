@@ -49,6 +49,15 @@ class RunDir:
         self.done_file = self.path / "DONE"
 
     @contextlib.contextmanager
+    def disk_errors(self) -> Iterator[None]:
+        """Turns a full disk, a folder that cannot be written to and the like into a `RunDirError`."""
+        try:
+            yield
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise RunDirError(f"cannot work in {self.path}: {error.strerror or error}{where}") from error
+
+    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Makes the directory and keeps other processes out of it; the lock ends with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -91,13 +100,23 @@ class RunDir:
 
     def write_config(self, config: Mapping[str, Any], train_mean: np.ndarray) -> None:
         """Makes this the directory of a config; the mean of its training images is all that a model needs of them."""
+        write_text(self.config_file, json.dumps(config, indent=2) + "\n")  # first: it says whose the rest is
         with whole_file(self.train_mean_file) as stream:
             np.save(stream, train_mean)
-        write_text(self.config_file, json.dumps(config, indent=2) + "\n")
 
-    def read_summary(self) -> dict[str, Any]:
-        """The contents of summary.json."""
-        return json.loads(self.summary_file.read_text(encoding="utf-8"))
+    def remove_leftovers(self) -> None:
+        """Removes the temporary files of a process that was killed while it wrote; for the one that holds the lock."""
+        text = (self.config_file, self.metrics_file, self.timings_file, self.summary_file, self.done_file)
+        for file in (*text, self.train_mean_file, self.curves, self.samples):
+            for leftover in self.path.glob(f".{file.name}.*.tmp"):  # as `whole_file` calls them
+                leftover.unlink(missing_ok=True)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The contents of summary.json; None if it cannot be read."""
+        try:
+            return json.loads(self.summary_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
 
     def done_steps(self) -> int | None:
         """How many steps a finished run has made; None if it is not finished."""

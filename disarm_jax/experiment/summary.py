@@ -46,7 +46,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
         "metrics": final_metrics(run_dir.read_metrics(), config["steps"], config["seeds"]),
         "seeds": config["seeds"],
         "steps": config["steps"],
-        "estimators": prepared.experiment.labels,
+        "estimators": list(prepared.experiment.labels),
         "times": {
             "train_seconds": round(seconds["train"], 2),
             "evaluation_seconds": round(seconds["evaluate"], 2),

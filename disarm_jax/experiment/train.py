@@ -5,8 +5,10 @@ interrupted: chunks end at multiples of `log_every`, rows of a step are on disk 
 written past the checkpoint that a run resumes from is dropped and made again, the same to the bit.
 """
 
+import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -27,7 +29,7 @@ from disarm_jax.experiment.seeds import SeedAxis
 from disarm_jax.experiment.step import ChunkMetrics, State
 from disarm_jax.experiment.summary import write_summary
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 RUN_ME_AGAIN = 75  # exit status of a run that has saved itself and wants to be continued
 
 
@@ -58,17 +60,17 @@ def train(
       Interrupted: after a signal, when everything is saved.
     """
     config, run_dir = resolve(config), RunDir(workdir)
-    with run_dir.locked(), _SignalFlag() as stop:
+    with run_dir.disk_errors(), run_dir.locked(), _SignalFlag() as stop:
         run_dir.check_owner(config)
-        if run_dir.done_steps() == config["steps"]:
-            return run_dir.read_summary()
+        if run_dir.done_steps() == config["steps"] and (summary := run_dir.read_summary()):
+            print(f"the run in {run_dir.path} is finished already: {config['steps']:,} steps", file=sys.stderr)
+            return summary
+        run_dir.remove_leftovers()
         prepared = prepare(config)
         axis = SeedAxis(len(config["seeds"]), devices or jax.devices())
-        loop = _Loop(prepared, run_dir, axis, stop)
-        try:
+        with contextlib.ExitStack() as closing:
+            loop = _Loop(prepared, run_dir, axis, stop, closing)
             loop.run()
-        finally:
-            loop.close()
         draw_curves(run_dir)
         draw_samples(run_dir, prepared, loop.host_state())
         summary = write_summary(run_dir, prepared, axis)
@@ -84,11 +86,16 @@ class _SignalFlag:
 
     def __enter__(self):
         in_main = threading.current_thread() is threading.main_thread()  # Python allows handlers nowhere else
-        self._old = {number: signal.signal(number, self._remember) for number in SIGNALS} if in_main else {}
+        heard = [number for number in SIGNALS if in_main and signal.getsignal(number) != signal.SIG_IGN]
+        self._old = {number: signal.signal(number, self._remember) for number in heard}
         return self
 
     def _remember(self, number, frame):
         self.name = signal.Signals(number).name
+        if number == signal.SIGINT:
+            # Not through sys.stderr, which may be in the middle of a line of its own.
+            os.write(2, b"stopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
+            signal.signal(number, signal.SIG_DFL)
 
     def __exit__(self, *unused):
         for number, handler in self._old.items():
@@ -96,28 +103,34 @@ class _SignalFlag:
 
 
 class _Loop:
-    def __init__(self, prepared: Prepared, run_dir: RunDir, axis: SeedAxis, stop: _SignalFlag):
+    def __init__(
+        self, prepared: Prepared, run_dir: RunDir, axis: SeedAxis, stop: _SignalFlag, closing: contextlib.ExitStack
+    ):
         config, experiment = prepared.config, prepared.experiment
         self._config, self._prepared, self._run_dir, self._axis, self._stop = config, prepared, run_dir, axis, stop
         self._images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
         self._bounds = {split: axis.map(self._bound_of(split)) for split in SPLITS}
         self._chunks: dict[int, Callable] = {}
 
+        if not run_dir.config_file.exists():  # before anything else is in the directory, or it would be nobody's
+            run_dir.write_config(config, prepared.train_mean)
         self._checkpoints = Checkpoints(run_dir.checkpoints, config["checkpoint"]["keep"])
+        closing.callback(self._checkpoints.close)
         seeds = np.asarray(config["seeds"], np.uint32)
         start = axis.map(experiment.init)(axis.put(seeds))
         saved = self._checkpoints.restore_latest(axis.take(start))
         self._state = start if saved is None else axis.put(saved)
         self.step = 0 if saved is None else int(saved.step[0])
         if self.step > config["steps"]:
-            self._checkpoints.close()
             made = f"at least {self.step}, which the run in {run_dir.path} has made"
             raise ConfigError(f"steps is {config['steps']}; accepted: {made}")
         run_dir.done_file.unlink(missing_ok=True)
         run_dir.write_config(config, prepared.train_mean)
         run_dir.drop_rows_after(self.step, config["seeds"])
         self._recorder = Recorder(run_dir, config["seeds"], self.step)
+        closing.callback(self._recorder.close)
         self._progress = Progress(self.step, config["steps"])
+        closing.callback(self._progress.close)
         if self.step:
             self._progress.say(f"resuming {run_dir.path} at step {self.step:,}")
 
@@ -137,7 +150,7 @@ class _Loop:
                 self._checkpoints.wait()
                 raise Interrupted(f"{self._stop.name}: saved at step {self.step:,} of {config['steps']:,}")
             self._evaluate()
-        self._checkpoints.wait()
+            self._checkpoints.wait()  # a kill in the middle of a save must not cost the steps after it as well
 
     def host_state(self) -> State:
         """The state of all seeds on the host."""
@@ -194,9 +207,3 @@ class _Loop:
             self._recorder.metrics(self.step, {names[split]: bounds})
             self._recorder.timing(self.step, f"evaluate {split}", time.monotonic() - begin)
             self._progress.say(f"step {self.step:,}  {names[split]} {np.mean(bounds):.3f}")
-
-    def close(self) -> None:
-        """Ends files, threads and the bar."""
-        self._progress.close()
-        self._recorder.close()
-        self._checkpoints.close()

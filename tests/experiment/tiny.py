@@ -23,15 +23,9 @@ def write_images(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def tiny_config(tmp_path: pathlib.Path, **overrides: Any) -> ConfigDict:
-    """A run of 20 steps with every kind of event in it: four checkpoints and two evaluations.
-
-    Args:
-      tmp_path: a folder, where the data set is written if it is not there yet.
-      **overrides: fields by dotted name: `tiny_config(tmp_path, **{"estimator.name": "arm", "steps": 40})`.
-    """
+def tiny_settings(tmp_path: pathlib.Path, **overrides: Any) -> dict[str, Any]:
+    """The fields in which the tiny config differs from the base config, by dotted name."""
     file = tmp_path / "images.npz"
-    config = base.get_config()
     settings = {
         "dataset.name": "npz",
         "dataset.path": str(file if file.exists() else write_images(file)),
@@ -49,5 +43,16 @@ def tiny_config(tmp_path: pathlib.Path, **overrides: Any) -> ConfigDict:
         "eval.batch_size": 8,
         "checkpoint.every": 5,
     }
-    config.update_from_flattened_dict(settings | overrides)
+    return settings | overrides
+
+
+def tiny_config(tmp_path: pathlib.Path, **overrides: Any) -> ConfigDict:
+    """A run of 20 steps with every kind of event in it: four checkpoints and two evaluations.
+
+    Args:
+      tmp_path: a folder, where the data set is written if it is not there yet.
+      **overrides: fields by dotted name: `tiny_config(tmp_path, **{"estimator.name": "arm", "steps": 40})`.
+    """
+    config = base.get_config()
+    config.update_from_flattened_dict(tiny_settings(tmp_path, **overrides))
     return config

@@ -1,0 +1,231 @@
+"""Kills a run again and again, and compares what it ends with to a run that nobody killed.
+
+    python -m scripts.kill_test --config configs/quickstart.py --kills 20    # some ten minutes on 2 cores
+
+Trains the config once in peace and once with SIGKILLs, a third of them each in the middle of a save, while it trains,
+and at any moment of its start; every time the same command continues. Both must end with the same metrics, byte for
+byte, and the same state, array for array, and no kill may cost more than one interval between checkpoints. Prints the
+steps that it resumed from: without any of them nothing was tested.
+
+Exit status: 0 the same; 1 different, too much lost, never resumed, or killed less often than asked.
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from disarm_jax.experiment.run import load_run
+from disarm_jax.experiment.rundir import RunDir
+
+POLL_SECONDS = 0.001
+KINDS = ("in a save", "in training", "at the start")
+
+
+class Kill(NamedTuple):
+    """One kill.
+
+    Attributes:
+      kind: what it was aimed at, one of `KINDS`.
+      in_save: whether it left an unfinished checkpoint behind.
+      reached: the last step with a row of metrics when it came.
+      resumed: the step that the killed process had begun from; 0 if there was none, or it came to no step.
+    """
+
+    kind: str
+    in_save: bool
+    reached: int
+    resumed: int
+
+
+def train_command(config_file: str, overrides: Mapping[str, Any], workdir: pathlib.Path) -> list[str]:
+    """The command line that trains, and continues, a config in a directory."""
+    fields = [f"--config.{name}={value}" for name, value in overrides.items()]
+    return [sys.executable, "-m", "main", f"--config={config_file}", *fields, f"--workdir={workdir}"]
+
+
+def shared_compilations(folder: pathlib.Path) -> dict[str, str]:
+    """The environment in which processes compile nothing twice."""
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    return os.environ | cache | {"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+
+
+def run_to_the_end(command: list[str], env: Mapping[str, str], log: pathlib.Path) -> int:
+    """Runs a command that must succeed, its output added to a file; returns the step that it resumed from, or 0."""
+    start = log.stat().st_size if log.exists() else 0
+    with open(log, "ab") as stream:
+        status = subprocess.run(command, env=env, stdout=stream, stderr=stream, check=False).returncode
+    said = log.read_bytes()[start:].decode(errors="replace")
+    if status != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with status {status}:\n{said}")
+    return _resumed(said)
+
+
+def _resumed(said: str) -> int:
+    found = re.search(r"^resuming .* at step ([\d,]+)$", said, re.MULTILINE)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def _reached(run_dir: RunDir) -> int:
+    return max((row["step"] for row in run_dir.read_metrics()), default=0)
+
+
+def _unfinished_saves(run_dir: RunDir) -> set[tuple[str, int]]:
+    found = set()
+    for path in run_dir.checkpoints.glob("*.orbax-checkpoint-tmp"):
+        try:
+            found.add((path.name, path.stat().st_ino))
+        except FileNotFoundError:  # it has been finished in the meantime
+            continue
+    return found
+
+
+def kill_once(
+    command: list[str],
+    workdir: pathlib.Path,
+    kind: str,
+    rng: np.random.Generator,
+    env: Mapping[str, str],
+    log: pathlib.Path,
+) -> Kill | None:
+    """Starts the command, waits for the moment that is aimed at and kills it; None if the run has ended before."""
+    run_dir, start = RunDir(workdir), log.stat().st_size if log.exists() else 0
+    left_before, rows_before = _unfinished_saves(run_dir), len(run_dir.read_metrics())
+    rows = rows_before + int(rng.integers(1, 4))
+    moments: dict[str, Callable[[], bool]] = {
+        "in a save": lambda: bool(_unfinished_saves(run_dir) - left_before),
+        "in training": lambda: len(run_dir.read_metrics()) >= rows,
+        "at the start": lambda: True,
+    }
+    delays = {"in a save": 0.03, "in training": 0.2, "at the start": 6.0}
+    with open(log, "ab") as stream:
+        process = subprocess.Popen(command, env=env, stdout=stream, stderr=stream)
+    while process.poll() is None and not moments[kind]():
+        time.sleep(POLL_SECONDS)
+    try:
+        process.wait(rng.uniform(0, delays[kind]))
+    except subprocess.TimeoutExpired:
+        process.kill()
+    status = process.wait()
+    said = log.read_bytes()[start:].decode(errors="replace")
+    if status == 0:
+        return None
+    if status != -signal.SIGKILL:
+        raise RuntimeError(f"{' '.join(command)} ended with status {status}:\n{said}")
+    return Kill(kind, bool(_unfinished_saves(run_dir) - left_before), _reached(run_dir), _resumed(said))
+
+
+def run_with_kills(
+    command: list[str],
+    workdir: pathlib.Path,
+    kinds: Iterable[str],
+    rng: np.random.Generator,
+    env: Mapping[str, str],
+    log: pathlib.Path,
+    tell: Callable[[str], None] = lambda line: None,
+) -> tuple[list[Kill], list[int]]:
+    """Runs a command to its end through kills.
+
+    Returns:
+      The kills, and the steps that the processes began from, one more; 0 if not known.
+    """
+    kills: list[Kill] = []
+    for kind in kinds:
+        kill = kill_once(command, workdir, kind, rng, env, log)
+        if kill is None:
+            tell("the run has come to its end before the next kill")
+            break
+        kills.append(kill)
+        save = ", a save was unfinished" if kill.in_save else ""
+        tell(f"kill {len(kills)}, {kind}: begun from step {kill.resumed:,}, reached {kill.reached:,}{save}")
+    return kills, [*(kill.resumed for kill in kills), run_to_the_end(command, env, log)]
+
+
+def most_lost(kills: list[Kill], resumed: list[int]) -> int:
+    """The most steps that a kill has cost.
+
+    Args:
+      kills: all of them.
+      resumed: the steps that the processes began from, one more than there are kills; 0 if not known.
+    """
+    lost = 0
+    for number, kill in enumerate(kills):
+        following = next((step for step in resumed[number + 1 :] if step), kill.reached)
+        lost = max(lost, kill.reached - following)
+    return lost
+
+
+def compare(reference: pathlib.Path, other: pathlib.Path) -> list[str]:
+    """In what two finished runs of one config differ, one line each."""
+    found = []
+    if RunDir(reference).metrics_file.read_bytes() != RunDir(other).metrics_file.read_bytes():
+        found.append("metrics.jsonl")
+    leaves = [jax.tree_util.tree_leaves_with_path(load_run(path).state) for path in (reference, other)]
+    for (path, expected), (_, actual) in zip(*leaves, strict=True):
+        if expected.dtype != actual.dtype or expected.tobytes() != actual.tobytes():
+            found.append(f"state{jax.tree_util.keystr(path)}")
+    return found
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
+    options = {"flag_values": values}
+    config_flags.DEFINE_config_file("config", "configs/quickstart.py", "The config file.", lock_config=True, **options)
+    flags.DEFINE_integer("kills", 20, "How often to kill.", lower_bound=1, **options)
+    flags.DEFINE_integer("seed", 0, "Seed of the moments.", lower_bound=0, **options)
+    flags.DEFINE_string("out", "runs", "Where the folder with both runs is made.", **options)
+
+
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """The reference, the run with kills, and the comparison."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    holder = values["config"]
+    config = config_flags.get_config_filename(holder), config_flags.get_override_values(holder)
+    try:
+        pathlib.Path(values.out).mkdir(parents=True, exist_ok=True)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="kill_test_", dir=values.out))
+    except OSError as error:
+        sys.exit(f"error: {error.strerror}: {error.filename}")
+    env = shared_compilations(folder / "compilations")
+    reference, killed = folder / "reference", folder / "killed"
+    tell = lambda line: print(line, flush=True)
+    begin = time.monotonic()
+    try:
+        run_to_the_end(train_command(*config, reference), env, folder / "reference.log")
+        tell(f"{reference}: {time.monotonic() - begin:.0f} s without kills")
+        kinds = [KINDS[number % len(KINDS)] for number in range(values.kills)]
+        settings = (kinds, np.random.default_rng(values.seed), env, folder / "killed.log", tell)
+        kills, resumed = run_with_kills(train_command(*config, killed), killed, *settings)
+        different = compare(reference, killed)
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")
+    tell(f"{len(kills)} kills, {sum(kill.in_save for kill in kills)} of them in the middle of a save")
+    tell(f"resumed from the steps {', '.join(f'{step:,}' for step in resumed if step) or 'none'}")
+    if different:
+        sys.exit(f"error: {reference} and {killed} differ in {', '.join(different)}")
+    every = values.config.checkpoint.every
+    if (lost := most_lost(kills, resumed)) > every:
+        sys.exit(f"error: a kill has cost {lost:,} steps; there was to be a checkpoint every {every:,}")
+    if not any(resumed):
+        sys.exit("error: never resumed, so nothing was tested; a smaller --config.checkpoint.every would help")
+    if len(kills) < values.kills:
+        sys.exit(f"error: only {len(kills)} of {values.kills} kills before the end; more --config.steps would help")
+    tell("the same metrics byte for byte, the same state array for array")
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    logging.set_verbosity(logging.WARNING)
+    app.run(main)

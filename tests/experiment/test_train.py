@@ -1,0 +1,187 @@
+"""Training end to end at tiny sizes: every combination, seeds and devices, the run directory, own parts."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import tiny_config
+
+import disarm_jax as dj
+from disarm_jax import bernoulli, data
+from disarm_jax.experiment.config import ConfigError, resolve
+from disarm_jax.experiment.run import load_run, prepare
+from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.experiment.step import run_keys
+from disarm_jax.experiment.train import train
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+LATENTS = {1: (4,), 2: (4, 3)}
+
+
+def fits(name, objective, depth):
+    bound = dj.estimator_info(name).objective == "bound"
+    if objective == "multisample":
+        return bound and depth == 1
+    return not bound and (depth == 1 or name in dj.hierarchical_names())
+
+
+COMBINATIONS = list(itertools.product(dj.estimator_names(), ("elbo", "multisample"), (1, 2)))
+
+
+@pytest.mark.parametrize(("name", "objective", "depth"), [c for c in COMBINATIONS if fits(*c)])
+def test_every_supported_combination_trains(tmp_path, name, objective, depth):
+    overrides = {"estimator.name": name, "objective.name": objective, "model.latents": LATENTS[depth]}
+    config = tiny_config(tmp_path, **overrides, **{"steps": 10, "eval.test_samples": 2, "eval.train_samples": 1})
+    summary = train(config, tmp_path / "run")
+    metrics = summary["metrics"]
+    assert {"objective", "gradient_variance", "train_elbo", "validation_2_sample_bound", "test_2_sample_bound"} <= set(
+        metrics
+    )
+    assert all(np.isfinite(metric["mean"]) for metric in metrics.values())
+    assert metrics["gradient_variance"]["mean"] > 0
+    run = load_run(tmp_path / "run")
+    start = jax.vmap(run.experiment.init)(jnp.zeros(1, jnp.uint32))
+    moved = jax.tree.map(lambda a, b: np.any(a != b), run.state.params, start.params)
+    assert all(jax.tree.leaves(moved)), moved
+    tunables = [(start.measured[0].tunables, run.state.measured[0].tunables)]
+    for before, after in ((jax.tree.leaves(a), jax.tree.leaves(b)) for a, b in tunables):
+        assert not before or any(np.any(a != b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(("name", "objective", "depth"), [c for c in COMBINATIONS if not fits(*c)])
+def test_every_other_combination_is_refused_by_name(tmp_path, name, objective, depth):
+    overrides = {"estimator.name": name, "objective.name": objective, "model.latents": LATENTS[depth]}
+    with pytest.raises(ConfigError, match=f"'{name}'|model.latents"):
+        train(tiny_config(tmp_path, **overrides), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_batches_and_noise_of_many_seeds_are_those_of_each():
+    """Bit for bit: images chosen, binarisation and the noise of a sample, for every seed of a vmapped axis."""
+    images = jnp.asarray(np.random.default_rng(0).integers(0, 256, (50, 16)), jnp.uint8)
+
+    def randomness(seed, step):
+        keys = run_keys(seed)
+        chosen = data.batch_indices(keys.batches, step, 5, 50)
+        key = jax.random.fold_in(keys.steps, step)
+        return chosen, data.binarize(key, images[chosen]), bernoulli.logistic_noise(key, (2, 5, 4), jnp.float32)
+
+    seeds = jnp.arange(5, dtype=jnp.uint32)
+    together = jax.jit(jax.vmap(randomness, in_axes=(0, None)))(seeds, 17)
+    for number, seed in enumerate(seeds):
+        alone = jax.jit(randomness)(seed, 17)
+        jax.tree.map(lambda a, b, n=number: np.testing.assert_array_equal(a[n], b), together, alone)
+    assert not np.array_equal(together[2][0], together[2][1])
+
+
+@pytest.mark.parametrize("name", ["disarm", "relax"])
+def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, name):
+    """Five seeds on one device, on three of four (padded), and one by one: within 1e-5 after 20 steps."""
+    assert len(jax.devices()) >= 4, "the suite makes four CPU devices"
+    overrides = {"estimator.name": name, "eval.train_every": 20, "eval.test_every": 20}
+    five = tiny_config(tmp_path, seeds=(3, 1, 4, 15, 9), **overrides)
+    train(five, tmp_path / "one", jax.devices()[:1])
+    train(five, tmp_path / "four", jax.devices()[:4])
+    together, spread = load_run(tmp_path / "one"), load_run(tmp_path / "four")
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    jax.tree.map(close, together.state, spread.state)
+    assert len(RunDir(tmp_path / "four").read_metrics()) == 5 * (
+        4 + 3
+    )  # rows of four chunks and three splits, no padding
+    for number, seed in enumerate(five.seeds):
+        if number in (0, 4):
+            train(tiny_config(tmp_path, seeds=(seed,), **overrides), tmp_path / f"alone{seed}", jax.devices()[:1])
+            alone = load_run(tmp_path / f"alone{seed}")
+            jax.tree.map(lambda a, b, n=number: close(a[n], b[0]), together.state, alone.state)
+    assert np.any(together.params[0]["prior"] != together.params[1]["prior"])
+
+
+def test_the_run_directory(tmp_path):
+    config = tiny_config(tmp_path, seeds=(0, 7), **{"variance.estimators": ("arm", "disarm(num_pairs=2)", "relax")})
+    summary = train(config, tmp_path / "run")
+    run_dir = RunDir(tmp_path / "run")
+    for name in ("curves.png", "samples.png"):
+        assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
+    assert json.loads(run_dir.config_file.read_text()) == resolve(config)
+    assert run_dir.done_steps() == 20
+    assert {entry.name for entry in run_dir.tensorboard.iterdir()} == {"seed_0", "seed_7"}
+    rows = run_dir.read_metrics()
+    assert [(row["step"], row["seed"]) for row in rows if "objective" in row] == [
+        (step, seed) for step in (5, 10, 15, 20) for seed in (0, 7)
+    ]
+    assert [row["step"] for row in rows if "test_3_sample_bound" in row] == [10, 10, 20, 20]
+    for label in ("arm", "disarm(num_pairs=2)", "relax"):
+        assert all(row[f"gradient_variance/{label}"] > 0 for row in rows if "objective" in row)
+    last = [row["objective"] for row in rows if row["step"] == 20 and "objective" in row]
+    metric = summary["metrics"]["objective"]
+    assert metric["seeds"] == last
+    np.testing.assert_allclose(metric["mean"], sum(last) / 2)
+    np.testing.assert_allclose(metric["stderr"], abs(last[0] - last[1]) / 2)
+    assert summary == json.loads(run_dir.summary_file.read_text())
+    assert summary["versions"]["jax"] == jax.__version__
+    assert summary["data"]["dataset"] == "npz"
+    assert not [name for name in run_dir.path.iterdir() if name.name.endswith(".tmp")]
+
+
+def test_the_moving_variance_is_that_of_the_gradients(tmp_path):
+    """Against moments computed by hand, in numpy, from the gradients of every step."""
+    config = resolve(tiny_config(tmp_path, **{"variance.decay": 0.9}))
+    prepared = prepare(config)
+    experiment, images = prepared.experiment, jnp.asarray(prepared.dataset.train)
+    state = experiment.init(jnp.uint32(0))
+    run_chunk = jax.jit(experiment.run_chunk, static_argnums=2)
+    mean = square = 0.0
+    for step in range(1, 7):
+        before = state
+        state, metrics = run_chunk(state, images, 1)
+        # With decay d, EMA_t = d EMA_{t−1} + (1 − d) g, so g can be read off the state.
+        flat = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+        gradient = (flat(state.measured[0].mean) - 0.9 * flat(before.measured[0].mean)) / 0.1
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.9 * square + 0.1 * gradient**2
+        weight = 1 - 0.9**step
+        expected = np.mean(square / weight - (mean / weight) ** 2)
+        np.testing.assert_allclose(metrics.gradient_variance[0], expected, rtol=1e-3, atol=1e-7)
+    assert expected > 1e-3  # so that the tolerance is one
+
+
+def test_own_estimator_data_set_and_model(tmp_path):
+    overrides = {
+        "dataset.name": "own_parts:stripes",
+        "dataset.path": None,
+        "estimator.name": "own_parts:straight_disarm",
+    }
+    config = tiny_config(tmp_path, **overrides, **{"model.name": "own_parts:QuietVAE"})
+    config.unlock()
+    config.model.options.loudness = 0.5
+    config.estimator.options = {"num_pairs": 2}
+    summary = train(config, tmp_path / "run")
+    assert summary["estimators"] == ["own_parts:straight_disarm(num_pairs=2)"]
+    run = load_run(tmp_path / "run")
+    assert type(run.model).__name__ == "QuietVAE"
+    assert run.model.loudness == 0.5
+    # It is DisARM with two pairs, and trains just as that does.
+    config.estimator.name = "disarm"
+    train(config, tmp_path / "same")
+    jax.tree.map(np.testing.assert_array_equal, run.params, load_run(tmp_path / "same").params)
+    with pytest.raises(ConfigError, match=r"must return a disarm_jax\.Estimator, got int"):
+        resolve(tiny_config(tmp_path, **{"estimator.name": "own_parts:not_an_estimator"}))
+
+
+def test_a_batch_larger_than_the_data_set_is_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match="batch_size is 61; accepted: at most the number of training images of npz, 60"
+    ):
+        train(tiny_config(tmp_path, batch_size=61), tmp_path / "run")
+
+
+def test_the_objective_rises(tmp_path):
+    """Three hundred steps on two kinds of images: several nats, whatever the seed."""
+    config = tiny_config(tmp_path, steps=300, log_every=100, **{"checkpoint.every": 300})
+    config.eval.train_every = config.eval.test_every = 300
+    train(config, tmp_path / "run")
+    objective = [row["objective"] for row in RunDir(tmp_path / "run").read_metrics() if "objective" in row]
+    assert objective[-1] > objective[0] + 0.5
