@@ -1,0 +1,1 @@
+"""Tables and figures of the paper from run directories, with the paper's own numbers beside ours."""

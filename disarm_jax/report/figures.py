@@ -1,0 +1,226 @@
+"""The figures of the paper from our runs: bounds and gradient variance against steps.
+
+One figure for each data set and family of models. The band is one standard error over seeds; the same estimator has the
+same colour in every figure. The colours are Okabe and Ito's, which colour-blind readers can tell apart.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from disarm_jax.experiment.choices import parse_estimator
+from disarm_jax.experiment.evaluate import bound_name, split_samples
+from disarm_jax.experiment.figures import STYLE
+from disarm_jax.report import paper
+from disarm_jax.report.compare import evaluations_of
+from disarm_jax.report.names import bound_title, estimator_name, model_name
+from disarm_jax.report.pools import Pool
+
+COLORS = {
+    "disarm": "#D55E00",
+    "multisample_disarm": "#D55E00",
+    "relax": "#0072B2",
+    "reinforce_loo": "#E69F00",
+    "arm": "#009E73",
+    "vimco": "#56B4E9",
+    "rebar": "#CC79A7",
+    "interpolated": "#000000",
+    "reinforce": "#999999",
+}
+OTHER_COLORS = ("#882255", "#117733", "#88CCEE", "#AA4499", "#DDCC77", "#332288")  # Tol's, for all other estimators
+LINES = ("-", "--", ":", "-.")
+FAMILIES = {"elbo": "ELBO, one stochastic layer", "layers": "ELBO, several layers", "multisample": "multi-sample bound"}
+
+
+class Drawing(NamedTuple):
+    """A figure, the name of its files, and what it shows."""
+
+    name: str
+    title: str
+    figure: Figure
+
+
+def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
+    """Every figure that our runs have data for."""
+    colors = _colors(pools)
+    groups: dict[tuple[str, str], list[Pool]] = {}
+    for pool in pools:
+        if pool.series:
+            groups.setdefault((pool.config["dataset"]["name"], _family(pool.config)), []).append(pool)
+    for (dataset, family), group in sorted(groups.items()):
+        name = re.sub(r"[^\w-]+", "_", f"{dataset}_{family}")
+        title = f"{paper.DATASETS.get(dataset, dataset)}: {FAMILIES[family]}"
+        yield Drawing(name, title, _curves(title, group, colors))
+        if measuring := [pool for pool in group if _measured(pool)]:
+            title = f"{title}, variances along one trajectory"
+            yield Drawing(f"{name}_variance", title, _trajectories(title, measuring, colors))
+
+
+def _family(config: Mapping[str, Any]) -> str:
+    if config["objective"]["name"] == "multisample":
+        return "multisample"
+    return "elbo" if len(config["model"]["latents"]) == 1 else "layers"
+
+
+def _measured(pool: Pool) -> list[str]:
+    return [metric for metric in pool.series if metric.startswith("gradient_variance/")]
+
+
+def _colors(pools: Iterable[Pool]) -> dict[str, str]:
+    names = {pool.config["estimator"]["name"] for pool in pools}
+    names |= {_estimator_of(metric) for pool in pools for metric in _measured(pool)}
+    others = sorted(names - set(COLORS))
+    return COLORS | {name: OTHER_COLORS[number % len(OTHER_COLORS)] for number, name in enumerate(others)}
+
+
+def _estimator_of(metric: str) -> str:
+    """The name in "gradient_variance/vimco(num_samples=10)"."""
+    label = metric.partition("/")[2]
+    try:
+        return parse_estimator(label).name
+    except ValueError:
+        return label
+
+
+def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
+    """Train bound, test bound and variance, one row for each model; for multi-sample bounds also for each size."""
+    rows: dict[tuple, list[Pool]] = {}
+    for pool in pools:
+        rows.setdefault(_row(pool.config), []).append(pool)
+    for group in rows.values():
+        group.sort(key=lambda pool: _rank(pool.config))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(11, 0.8 + 2.9 * len(rows)), layout="constrained")
+        for axes, (key, group) in zip(figure.subplots(len(rows), 3, squeeze=False), sorted(rows.items()), strict=True):
+            for pool, label, line in _labelled(group):
+                style = {"color": colors[pool.config["estimator"]["name"]], "label": label, "linestyle": line}
+                for ax, metric in zip(axes, _metrics(pool.config), strict=True):
+                    _draw(ax, pool.curve(metric), style)
+            train, test, _ = zip(*(map(bound_title, _metrics(pool.config)) for pool in group), strict=True)
+            titles = (f"{key[-1]}: {', '.join(dict.fromkeys(train))}", ", ".join(dict.fromkeys(test)))
+            for ax, text in zip(axes, (*titles, "gradient variance of the encoder"), strict=True):
+                ax.set_title(_plain(text))
+            for ax in axes[:2]:
+                _without_start(ax)
+            _finish(axes, log=axes[2:])
+            axes[0].set_ylabel("nats")
+        return _with_legend(figure, title)
+
+
+def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
+    """The variances of several estimators along the training of one of them, one panel for each training."""
+    with matplotlib.rc_context(STYLE):
+        columns = min(2, len(pools))
+        rows = -(-len(pools) // columns)
+        figure = Figure(figsize=(1 + 5 * columns, 0.8 + 3.2 * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).flat
+        for ax, pool in zip(panels, pools, strict=False):
+            trained, seen = pool.config["estimator"]["name"], []
+            for metric in ["gradient_variance", *_measured(pool)]:
+                name, label = _estimator_of(metric) or trained, metric.partition("/")[2]
+                style = {"color": colors[name], "linestyle": LINES[seen.count(colors[name]) % len(LINES)]}
+                _draw(ax, pool.curve(metric), style | {"label": label or f"{estimator_name(pool.config)} (trains)"})
+                seen.append(colors[name])
+            ax.set_title(_plain(f"{model_name(pool.config)}, trained with {estimator_name(pool.config)}"))
+            _finish([ax], log=[ax])
+        for ax in list(figure.axes)[len(pools) :]:
+            ax.set_axis_off()
+        return _with_legend(figure, title)
+
+
+def _row(config: Mapping[str, Any]) -> tuple:
+    """Sorts the rows of a figure; the last entry is the row's title."""
+    model, name = config["model"], model_name(config)
+    size = evaluations_of(config) or 0 if config["objective"]["name"] == "multisample" else 0
+    return len(model["latents"]), bool(model["hidden"]), size, name + (f", {size} samples" if size else "")
+
+
+def _rank(config: Mapping[str, Any]) -> tuple:
+    """Sorts the curves of a row: the paper's estimators in its order, then others by name."""
+    name = estimator_name(config)
+    known = [*paper.ELBO.values(), *paper.MULTISAMPLE.values()]
+    return known.index(name) if name in known else len(known), name
+
+
+def _metrics(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    samples = split_samples(config)
+    return bound_name("train", samples["train"]), bound_name("test", samples["test"]), "gradient_variance"
+
+
+def _labelled(pools: Sequence[Pool]) -> Iterator[tuple[Pool, str, str]]:
+    """Pools with label and line style; those of the same estimator are told apart by the settings that differ."""
+    names = [estimator_name(pool.config) for pool in pools]
+    for number, (pool, name) in enumerate(zip(pools, names, strict=True)):
+        same = [other for other, other_name in zip(pools, names, strict=True) if other_name == name]
+        fields = sorted({field for other in same for field in other.settings})
+        fields = [field for field in fields if len({repr(other.settings.get(field)) for other in same}) > 1]
+        known = [f"{field.rpartition('.')[2]} {pool.settings.get(field, 'default')}" for field in fields]
+        dashed = pool.config["estimator"]["name"] == "vimco"  # as in the paper
+        yield pool, ", ".join([name, *known]), LINES[(names[:number].count(name) + dashed) % len(LINES)]
+
+
+def _draw(ax: Axes, curve: tuple[np.ndarray, np.ndarray, np.ndarray], style: Mapping[str, Any]) -> None:
+    steps, mean, stderr = curve
+    if len(steps):
+        ax.plot(steps, mean, marker="o" if len(steps) < 12 else "", markersize=3.5, linewidth=1.4, **style)
+        ax.fill_between(steps, mean - stderr, mean + stderr, color=style["color"], alpha=0.2, linewidth=0)
+
+
+def _without_start(ax: Axes) -> None:
+    """Bounds from a tenth of the way on: the first steps would squeeze the rest."""
+    lines = ax.get_lines()
+    if lines:
+        start = 0.1 * max(line.get_xdata()[-1] for line in lines)
+        late = np.concatenate([line.get_ydata()[line.get_xdata() >= start] for line in lines])
+        late = late[np.isfinite(late)]
+        if late.size and np.ptp(late) > 0:
+            ax.set_ylim(late.min() - 0.05 * np.ptp(late), late.max() + 0.05 * np.ptp(late))
+
+
+def _finish(axes: Sequence[Axes], log: Sequence[Axes]) -> None:
+    """The same steps on all axes, and a logarithmic scale on some."""
+    last = max((line.get_xdata()[-1] for ax in axes for line in ax.get_lines()), default=1)
+    for ax in axes:
+        if not ax.get_lines():
+            ax.text(0.5, 0.5, "not evaluated yet", ha="center", va="center", transform=ax.transAxes, color="#555555")
+        elif ax in log and all(np.all(line.get_ydata() > 0) for line in ax.get_lines()):
+            ax.set_yscale("log")
+        ax.set(xlabel="steps", xlim=(0, 1.03 * last))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: _short(steps)))
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib does not take for mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _short(steps: float) -> str:
+    """Steps for an axis.
+
+    >>> _short(1_000_000), _short(20_000), _short(500)
+    ('1M', '20k', '500')
+    """
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if abs(steps) >= size:
+            return f"{steps / size:g}{unit}"
+    return f"{steps:g}"
+
+
+def _with_legend(figure: Figure, title: str) -> Figure:
+    """One legend for all panels."""
+    entries = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    figure.suptitle(_plain(title), fontsize=11)
+    if entries:
+        columns = int(12 * figure.get_figwidth() / (10 + max(map(len, entries))))  # as many as fit
+        place = {"loc": "outside lower center", "ncols": max(1, min(len(entries), columns)), "frameon": False}
+        figure.legend(entries.values(), map(_plain, entries), **place)
+    return figure

@@ -1,0 +1,33 @@
+"""What models and estimators are called in tables and figures."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from disarm_jax.report import paper
+
+
+def model_name(config: Mapping[str, Any]) -> str:
+    """Linear, nonlinear or its layers, with widths that are not the paper's."""
+    latents, hidden = config["model"]["latents"], config["model"]["hidden"]
+    layers = f"{len(latents)}-Layer " if len(latents) > 1 else ""
+    name = layers + ("Nonlinear" if hidden else "Linear")
+    usual = all(width == 200 for width in latents) and hidden in ([], [200, 200])
+    return name if usual else f"{name}, bits {latents}" + (f", hidden {hidden}" if hidden else "")
+
+
+def estimator_name(config: Mapping[str, Any]) -> str:
+    """As in the paper's tables; one that the paper does not have, as in the config."""
+    name, size = config["estimator"]["name"], config["objective"]["num_samples"]
+    if config["objective"]["name"] == "elbo":
+        return paper.ELBO.get(name, name)
+    known = {"multisample_disarm": "DisARM {}-pair", "vimco": "VIMCO {}-sample"}.get(name, name + " {}-sample")
+    return known.format(size) + ("s" if size > 1 else "")
+
+
+def bound_title(metric: str) -> str:
+    """A metric in words.
+
+    >>> bound_title("train_elbo"), bound_title("test_100_sample_bound")
+    ('train ELBO', 'test 100-sample bound')
+    """
+    return metric.replace("_sample", "-sample").replace("_", " ").replace("elbo", "ELBO")

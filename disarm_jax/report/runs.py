@@ -1,0 +1,129 @@
+"""Run directories as a report sees them, finished, running or damaged."""
+
+import os
+import pathlib
+import shlex
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from disarm_jax.experiment.config import flat
+from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
+
+
+class Run(NamedTuple):
+    """One run directory, finished or not.
+
+    Attributes:
+      path: as found.
+      config: resolved.
+      rows: of metrics.jsonl, each with step, seed and metrics.
+      timings: rows of timings.jsonl.
+      summary: contents of summary.json, {} before the run has ended.
+      finished: whether it has made all its steps.
+      samples: the picture of samples, None if there is none.
+    """
+
+    path: pathlib.Path
+    config: dict[str, Any]
+    rows: list[dict[str, Any]]
+    timings: list[dict[str, Any]]
+    summary: dict[str, Any]
+    finished: bool
+    samples: pathlib.Path | None
+
+    @property
+    def step(self) -> int:
+        """The last step on record."""
+        return max((row["step"] for row in self.rows), default=0)
+
+    @property
+    def device(self) -> str:
+        """What it ran on; empty before the run has ended."""
+        device = self.summary.get("device")
+        return "{count} × {kind}, {machine}".format(**device) if device else ""
+
+    @property
+    def command(self) -> str:
+        """How it was started; empty before the run has ended."""
+        argv = self.summary.get("command")
+        if not argv:
+            return ""
+        return shlex.join(["python", "-m", "main", *argv[1:]] if argv[0].endswith("main.py") else argv)
+
+    @property
+    def data_sums(self) -> dict[str, str]:
+        """The sha256 of its images by split; empty before the run has ended."""
+        return self.summary.get("data", {}).get("sha256", {})
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The median over chunks of steps, of one step of one seed; chunks that were compiled first do not count."""
+        found = [row["seconds"] / row["steps"] for row in self.timings if row["what"] == "train"]
+        return float(np.median(found)) / len(self.config["seeds"]) if found else None
+
+    def seconds(self, what: str) -> float:
+        """The time spent on everything with this word in its name: "train" or "evaluate"."""
+        return sum(row["seconds"] for row in self.timings if what in row["what"])
+
+
+def read_runs(folders: Iterable[str | os.PathLike]) -> tuple[list[Run], list[str]]:
+    """All run directories below some folders, each once, and a line for each that cannot be read."""
+    found = {path.resolve(): path for folder in folders for path in _run_paths(pathlib.Path(folder).expanduser())}
+    runs, problems = [], []
+    for path in sorted(found.values()):
+        try:
+            runs.append(read_run(path))
+        except RunDirError as error:
+            problems.append(str(error))
+    return runs, problems
+
+
+def _run_paths(folder: pathlib.Path) -> Iterable[pathlib.Path]:
+    """Folders with a config.json; what lies below one belongs to it."""
+    for path, folders, files in os.walk(folder):
+        if "config.json" in files:
+            folders.clear()
+            yield pathlib.Path(path)
+
+
+def read_run(path: pathlib.Path) -> Run:
+    """A run directory, also while it is being written to.
+
+    Raises:
+      RunDirError: if it is damaged.
+    """
+    run_dir = RunDir(path)
+    try:
+        config = run_dir.read_config()
+        _check(config)
+        is_row = lambda row: isinstance(row["step"], int) and isinstance(row.get("seed"), int)
+        rows = [row for row in run_dir.read_metrics() if is_row(row)]
+        timings = [row for row in read_rows(run_dir.timings_file) if {"what", "seconds"} <= row.keys()]
+        summary = run_dir.read_summary()
+        finished = run_dir.done_steps() == config["steps"]
+        samples = run_dir.samples if run_dir.samples.is_file() else None
+        run = Run(path, config, rows, timings, summary or {}, finished, samples)
+        _ = run.device, run.command, run.data_sums, run.seconds_per_step, run.seconds("")  # made of the other files
+    except OSError as error:
+        raise RunDirError(f"{path} cannot be read: {error.strerror}") from error
+    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
+        raise RunDirError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    return run
+
+
+def _check(config: Any) -> None:
+    """Raises KeyError or TypeError if something is missing that a report looks at."""
+    texts = ("dataset.name", "dataset.binarization", "estimator.name", "model.name", "objective.name")
+    numbers = ("objective.num_samples", "eval.train_samples", "eval.test_samples", "steps", "batch_size")
+    kinds = dict.fromkeys(texts, str) | dict.fromkeys(numbers, int)
+    kinds |= dict.fromkeys(("model.latents", "model.hidden", "seeds"), list)
+    fields = dict(flat(config)) if isinstance(config, dict) else {}
+    for field, kind in kinds.items():
+        if not isinstance(fields[field], kind):
+            raise TypeError(f"{field} is {fields[field]!r}")
+    if not isinstance(config["estimator"]["options"], dict):
+        raise TypeError("estimator.options is no section")
+    if not config["seeds"] or not all(isinstance(seed, int) for seed in config["seeds"]):
+        raise TypeError(f"seeds is {config['seeds']!r}")

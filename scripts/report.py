@@ -1,0 +1,97 @@
+"""Makes a report of run directories: the tables and figures of the paper with our numbers in them.
+
+    python -m scripts.report --runs runs --out report
+    python -m scripts.report --runs runs/here,/elsewhere/runs --out report
+
+Every run directory below `--runs` is read, finished or not; damaged ones are named and skipped. Open
+`report/index.html` first. The same tables are beside it as Markdown, CSV and LaTeX, the figures as PNG and PDF.
+"""
+
+import importlib
+import pathlib
+import sys
+import tempfile
+
+from absl import app, flags
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from disarm_jax.experiment.rundir import write_text
+from disarm_jax.files import whole_file
+from disarm_jax.report import paper, tables
+from disarm_jax.report.compare import compare
+from disarm_jax.report.figures import draw_all
+from disarm_jax.report.page import page
+from disarm_jax.report.pools import pool_runs
+from disarm_jax.report.runs import read_runs
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
+    flags.DEFINE_list("runs", "runs", "Folders with run directories in them, at any depth.", flag_values=values)
+    flags.DEFINE_string("out", "report", "Folder for the report.", flag_values=values)
+
+
+def get_config(name: str) -> ConfigDict:
+    """The config of a file in `configs`."""
+    return importlib.import_module(f"configs.{name}").get_config()
+
+
+def make_report(folders: list[str], out: pathlib.Path) -> str:
+    """Writes all files of a report; a line that says what is in it.
+
+    Raises:
+      ValueError: if there is nothing to report on.
+      OSError: if `out` cannot be written to.
+    """
+    if missing := [folder for folder in folders if not pathlib.Path(folder).expanduser().is_dir()]:
+        raise ValueError(f"--runs: no such folder: {', '.join(missing)}")
+    runs, problems = read_runs(folders)
+    for problem in problems:
+        print(f"skipped: {problem}", file=sys.stderr)
+    if not runs:
+        raise ValueError(f"no run directory below {', '.join(folders) or '--runs'}; one has a config.json in it")
+    out.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=out).close()  # before the work, not after it
+
+    pools = pool_runs(runs)
+    comparison = compare(pools, get_config)
+    for table in paper.TABLES:
+        write_text(out / f"{table.name}.md", tables.markdown(table, comparison))
+        write_text(out / f"{table.name}.csv", tables.as_csv(table, comparison))
+        write_text(out / f"{table.name}.tex", tables.latex(table, comparison))
+    write_text(out / "other_runs.md", tables.others_markdown(comparison.others))
+    write_text(out / "other_runs.csv", tables.others_csv(comparison.others))
+    figures = [(drawing.title, _save(drawing.figure, out / drawing.name)) for drawing in draw_all(pools)]
+    write_text(out / "index.html", page(comparison, pools, figures, problems))
+    numbers = sum(cell.value is not None for cell in comparison.cells.values())
+    return f"{len(runs)} runs, {len(pools)} configurations, {numbers} of {len(comparison.cells)} numbers of the paper"
+
+
+def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
+    """Writes a figure as PDF and PNG; the PNG's path."""
+    png = path.with_name(f"{path.name}.png")
+    with whole_file(path.with_name(f"{path.name}.pdf")) as stream:
+        figure.savefig(stream, format="pdf", metadata={"CreationDate": None})  # the same runs, the same bytes
+    with whole_file(png) as stream:
+        figure.savefig(stream, format="png", dpi=130)
+    return png
+
+
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """Reads the runs and writes the report."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, folders separated by commas")
+    out = pathlib.Path(values.out).expanduser()
+    try:
+        print(make_report(values.runs, out))
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: cannot write to --out={out}: {error.strerror or error}")
+    print(f"written to {out / 'index.html'}")
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    app.run(main)

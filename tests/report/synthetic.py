@@ -1,0 +1,83 @@
+"""Run directories as training leaves them, without training."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from disarm_jax.data import recorded
+from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.evaluate import bound_name, split_samples
+from disarm_jax.experiment.rundir import RunDir, append_rows, write_text
+from disarm_jax.report import paper
+from scripts.report import get_config
+
+DEVICE = {"platform": "cpu", "kind": "cpu", "count": 1, "machine": "x86_64 node"}
+
+
+def config_at(place: paper.Place, **overrides: Any) -> dict[str, Any]:
+    """The resolved config of a place of the paper, with some fields set."""
+    name, settings = paper.config_of(place)
+    config = get_config(name)
+    config.update_from_flattened_dict(settings | overrides)
+    return resolve(config)
+
+
+def write_run(
+    path: pathlib.Path,
+    config: Mapping[str, Any],
+    train: Sequence[float],
+    test: Sequence[float] | None = None,
+    *,
+    step: int | None = None,
+    seconds_per_step: float = 0.001,
+    measured: Mapping[str, float] | None = None,
+    samples: bool = False,
+) -> pathlib.Path:
+    """A run directory whose bounds end at the given values, one for each seed.
+
+    Args:
+      path: of the directory, made here.
+      config: resolved.
+      train: bound on the training set at the last step, by seed.
+      test: bound on the test set, by default the same.
+      step: the last step made; a run that is not at its end has no summary.
+      seconds_per_step: of all seeds together.
+      measured: variances of estimators along the trajectory.
+      samples: whether to draw a picture.
+    """
+    run_dir, last = RunDir(path), config["steps"] if step is None else step
+    path.mkdir(parents=True)
+    write_text(run_dir.config_file, json.dumps(config))
+    numbers = split_samples(config)
+    steps = [last * tenth // 10 for tenth in range(1, 11)]
+    metrics, timings = [], []
+    for now in steps:
+        for number, seed in enumerate(config["seeds"]):
+            row = {"step": now, "seed": seed}
+            variances = {"gradient_variance": 0.01} | {f"gradient_variance/{k}": v for k, v in (measured or {}).items()}
+            variances = {name: value * (1 + now / last) for name, value in variances.items()}
+            far = 100.0 * (1 - now / last)
+            metrics.append(row | {"objective": train[number] - far} | variances)
+            metrics.append(row | {bound_name("train", numbers["train"]): train[number] - far})
+            if now in steps[4::5]:
+                bound = (test or train)[number] - far
+                metrics.append(row | {bound_name("test", numbers["test"]): bound})
+        chunk = {"step": now, "seconds": seconds_per_step * last / 10, "steps": last // 10}
+        timings.append(chunk | {"what": "train" if now > steps[0] else "compile and train"})
+        timings.append({"step": now, "what": "evaluate train", "seconds": 1.5})
+    append_rows(run_dir.metrics_file, metrics)
+    append_rows(run_dir.timings_file, timings)
+    if samples:
+        figure = Figure(figsize=(3, 1))
+        figure.subplots().imshow(np.eye(8))
+        figure.savefig(run_dir.samples)
+    if last == config["steps"]:
+        data = {"sha256": recorded.ARRAYS.get(config["dataset"]["name"]) or {}}
+        command = ["/somewhere/main.py", "--config", "configs/base.py"]
+        write_text(run_dir.summary_file, json.dumps({"device": DEVICE, "data": data, "command": command}))
+        write_text(run_dir.done_file, f"{last}\n")
+    return path

@@ -1,0 +1,181 @@
+"""The report as a whole: its files, its page, and what it says when there is nothing to report."""
+
+import csv
+import html.parser
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from synthetic import config_at, write_run
+
+from disarm_jax.report import paper
+from disarm_jax.report.paper import Place
+from scripts.report import define_flags, main, make_report
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+DISARM = Place("mnist", "linear", "disarm")
+EVIL = "<script>alert(1)</script> & 'x' $y_z$"
+TABLE_NAMES = [table.name for table in paper.TABLES]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A match, one that is not comparable, one that is running, one of the paper's other objectives, an own one."""
+    runs, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out") / "new" / "report"
+    measuring = config_at(DISARM, seeds=(0, 1, 2), **{"variance.estimators": ("arm", "disarm(num_pairs=2)")})
+    measured = {"arm": 0.02, "disarm(num_pairs=2)": 0.005}
+    write_run(runs / "measured", measuring, [-116.4, -116.3, -116.2], measured=measured, samples=True)
+    write_run(runs / "short", config_at(Place("mnist", "linear", "arm"), steps=10_000), [-117.6, -117.7] * 2 + [-117.6])
+    write_run(runs / "running", config_at(Place("mnist", "linear", "relax"), seeds=(0,)), [-130.0], step=100_000)
+    write_run(runs / "bound", config_at(Place("mnist", "linear", "vimco_2"), seeds=(0,)), [-115.8])
+    own = config_at(DISARM, seeds=(0,), steps=1000, **{"dataset.name": "mnist5k"})
+    own["dataset"]["name"] = own["estimator"]["name"] = f"mine:{EVIL}"
+    write_run(runs / "<img src=x onerror=alert(1)>", own, [-1.0])
+    (runs / "damaged").mkdir()
+    (runs / "damaged" / "config.json").write_text("{")
+    line = make_report([str(runs)], out)
+    return line, out
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_all_files_are_there(report):
+    line, out = report
+    assert line == "5 runs, 5 configurations, 8 of 168 numbers of the paper"
+    figures = ["mnist_elbo", "mnist_elbo_variance", "mnist_multisample"]
+    names = {f"{name}.{kind}" for name in TABLE_NAMES for kind in ("md", "csv", "tex")}
+    names |= {f"{name}.{kind}" for name in figures for kind in ("png", "pdf")}
+    names |= {"other_runs.md", "other_runs.csv", "index.html"}
+    found = {file.name for file in out.iterdir()}
+    assert names <= found
+    assert all(name.startswith("mine_") for name in found - names)  # the figure of the own estimator
+    for name in figures:
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_csv_has_every_cell_and_its_marks(report):
+    for table in paper.TABLES:
+        rows = read_csv(report[1] / f"{table.name}.csv")
+        assert len(rows) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
+        assert all(row["paper_mean"] and row["paper_stderr"] and row["command"] for row in rows)
+    rows = read_csv(report[1] / "table_1.csv")
+    verdicts = {row["estimator"]: row["verdict"] for row in rows if row["ours_mean"]}
+    assert verdicts == {"disarm": "match", "arm": "not comparable", "relax": "not comparable", "vimco_2": "one seed"}
+    arm = next(row for row in rows if row["verdict"] == "not comparable" and row["estimator"] == "arm")
+    assert (arm["seeds"], arm["steps"], arm["difference"]) == ("5", "10000", "")
+    assert arm["reasons"] == "10,000 steps instead of 1,000,000"
+
+
+def test_markdown_and_latex_have_the_same_numbers(report):
+    text = (report[1] / "table_1.md").read_text()
+    assert "| Dynamic MNIST | Linear | DisARM | -116.30 ± 0.06 [" in text
+    assert text.count("| missing |") == 56
+    assert "python -m main --config configs/layers_4.py --config.dataset.name=omniglot  # Omniglot, 4-Layer" in text
+    tex = (report[1] / "table_1.tex").read_text()
+    assert r"Dynamic MNIST & Linear & DisARM & $-$116.30 $\pm$ 0.06 {[}2{]} & $-$116.30 $\pm$ 0.08 & " in tex
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
+    assert all(
+        line.count("&") == 10 for line in tex.splitlines() if line.startswith(("Dynamic", "Fashion", "Omniglot"))
+    )
+
+
+class Page(html.parser.HTMLParser):
+    """The tags of a page, those that were not closed, and where it points to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.links = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(report):
+    page = Page((report[1] / "index.html").read_text())
+    assert page.open == []
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in page.links)
+    assert sum(tag == "img" for tag, _ in page.tags) == 5  # four figures and the samples
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in page.tags}
+    targets = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+    assert {link[1:] for link in page.links if link.startswith("#")} == targets
+
+
+def test_names_and_values_are_escaped(report):
+    text = (report[1] / "index.html").read_text()
+    assert "<script" not in text
+    assert "<img src=x" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; " in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
+def test_only_comparable_cells_have_the_colour_of_a_match(report):
+    text = (report[1] / "index.html").read_text()
+    cells = re.findall(r'<td class="([\w-]+)"[^>]*>(.*?)</td>', text)
+    assert len(cells) == 228
+    matches = {content for name, content in cells if name == "match"}
+    assert matches
+    assert all("<b>match</b>" in content and "1,000,000 steps" in content for content in matches)
+    short = {name for name, content in cells if "-117.64" in content}
+    assert short == {"not-comparable"}
+
+
+def test_runs_are_described_and_damaged_ones_named(report):
+    text = (report[1] / "index.html").read_text()
+    for expected in ("1 × cpu, x86_64 node", "1,000 steps/s", "at step 100,000 of 1,000,000", "batch_size = 50"):
+        assert expected in text
+    assert "python -m main --config configs/base.py" in text
+    assert "config.json is damaged" in text
+
+
+@pytest.mark.parametrize(
+    ("runs", "out", "expected"),
+    [
+        ("nowhere", "out", "error: --runs: no such folder: {}/nowhere"),
+        ("runs,nowhere", "out", "error: --runs: no such folder: {}/nowhere"),
+        ("empty", "out", "error: no run directory below {}/empty; one has a config.json in it"),
+        ("runs", "file", "error: cannot write to --out={}/file: File exists"),
+        ("runs", "file/out", "error: cannot write to --out={}/file/out: Not a directory"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, runs, out, expected):
+    write_run(tmp_path / "runs" / "a", config_at(DISARM, seeds=(0,)), [-116.0])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    values = flags.FlagValues()
+    define_flags(values)
+    folders = ",".join(str(tmp_path / name) for name in runs.split(","))
+    values(["report", "--runs", folders, "--out", str(tmp_path / out)])
+    with pytest.raises(SystemExit) as stopped:
+        main(["report"], values)
+    assert stopped.value.code == expected.format(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "runs"]
+
+
+def test_the_command_ends_with_status_1_and_no_traceback(tmp_path):
+    command = [sys.executable, "-m", "scripts.report", "--runs", tmp_path, "--out", tmp_path / "out"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: no run directory below {tmp_path}; one has a config.json in it\n"
+
+
+def test_damaged_runs_alone_are_named_and_no_report_is_made(tmp_path, capsys):
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="no run directory below"):
+        make_report([str(tmp_path)], tmp_path / "out")
+    assert "skipped: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
