@@ -5,6 +5,7 @@ of them: a checkpoint that orbax reads but whose bytes have changed is found out
 which would print a traceback for every further one that cannot be read.
 """
 
+import contextlib
 import hashlib
 import math
 import os
@@ -99,7 +100,8 @@ class Checkpoints:
         try:
             self.wait()
         finally:
-            self._orbax.close()
+            with contextlib.suppress(Exception):  # the failure of a save, which `wait` has raised, once more
+                self._orbax.close()
 
 
 def read_latest(folder: pathlib.Path, like: Any) -> Any | None:

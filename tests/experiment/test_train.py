@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -169,6 +171,18 @@ def test_own_estimator_data_set_and_model(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, run.params, load_run(tmp_path / "same").params)
     with pytest.raises(ConfigError, match=r"must return a disarm_jax\.Estimator, got int"):
         resolve(tiny_config(tmp_path, **{"estimator.name": "own_parts:not_an_estimator"}))
+
+
+def test_a_run_is_loaded_as_the_readme_says(tmp_path):
+    """The README's lines, with this run's directory in the place of its own."""
+    train(tiny_config(tmp_path, seeds=(1, 2), steps=5), tmp_path / "run")
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    (lines,) = re.findall(r"^```python notest\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    names = {"jax": jax}
+    exec(lines.replace("runs/quickstart", str(tmp_path / "run")), names)
+    assert names["images"].shape == (16, 16)
+    run = names["run"]
+    assert (run.step, len(run.params), run.config["seeds"]) == (5, 2, [1, 2])
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(tmp_path):
