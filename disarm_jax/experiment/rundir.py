@@ -98,6 +98,16 @@ class RunDir:
         elif foreign := sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")):
             raise RunDirError(f"{self.path} has no config.json but {', '.join(foreign[:5])}; choose another --workdir")
 
+    def check_images(self, train_mean: np.ndarray) -> None:
+        """Refuses to continue with other training images than the run began with.
+
+        Raises:
+          RunDirError: if their mean is another.
+        """
+        with contextlib.suppress(OSError, ValueError):  # none yet, or cut short: it is written anew
+            if not np.array_equal(np.load(self.train_mean_file), train_mean):
+                raise RunDirError(f"the training images are not those that the run in {self.path} began with")
+
     def write_config(self, config: Mapping[str, Any], train_mean: np.ndarray) -> None:
         """Makes this the directory of a config; the mean of its training images is all that a model needs of them."""
         write_text(self.config_file, json.dumps(config, indent=2) + "\n")  # first: it says whose the rest is

@@ -67,6 +67,7 @@ def train(
             return summary
         run_dir.remove_leftovers()
         prepared = prepare(config)
+        run_dir.check_images(prepared.train_mean)
         axis = SeedAxis(len(config["seeds"]), devices or jax.devices())
         with contextlib.ExitStack() as closing:
             loop = _Loop(prepared, run_dir, axis, stop, closing)
