@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import json
+import os
+import pathlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -56,7 +58,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
             "platform": device.platform,
             "kind": device.device_kind,
             "count": len(axis.devices),
-            "machine": f"{platform.machine()} {platform.node()}",
+            "processor": _processor(),
         },
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "data": prepared.dataset.provenance._asdict(),
@@ -64,6 +66,16 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
     }
     write_text(run_dir.summary_file, json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+def _processor() -> str:
+    """The CPU by name, where the system tells it, and how many cores of it this process may use."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"
 
 
 def _version(package: str) -> str:

@@ -269,7 +269,7 @@ class TestSameDirectory:
 
     def test_other_images_are_refused(self, folder, copy):
         np.save(copy / "train_mean.npy", np.full(16, 0.5))
-        with pytest.raises(RunDirError, match="the training images are not those that the run in .* began with"):
+        with pytest.raises(RunDirError, match=r"the training images are not those that the run in .* began with"):
             loop.train(config_of(folder), copy)
 
     def test_more_steps_extend_it(self, folder, reference, tmp_path):

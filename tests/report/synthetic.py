@@ -15,7 +15,7 @@ from disarm_jax.experiment.rundir import RunDir, append_rows, write_text
 from disarm_jax.report import paper
 from scripts.report import get_config
 
-DEVICE = {"platform": "cpu", "kind": "cpu", "count": 1, "machine": "x86_64 node"}
+DEVICE = {"platform": "cpu", "kind": "cpu", "count": 1, "processor": "a processor, 2 cores"}
 
 
 def config_at(place: paper.Place, **overrides: Any) -> dict[str, Any]:
