@@ -38,19 +38,22 @@ def main(argv: list[str]) -> None:
     except (CheckpointError, ConfigError, DataError, NonFiniteError, RunDirError) as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        sys.exit(f"error: {error.strerror or error}: {error.filename or _WORKDIR.value}")
+        sys.exit(f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
     except Interrupted as interrupted:
         print(f"{interrupted}; the same command continues", file=sys.stderr)
         sys.exit(RUN_ME_AGAIN)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """What absl does, except that an unknown field of the config is one line instead of a traceback."""
+    """What absl does, except that a config without the file or field asked for is one line instead of a traceback."""
     try:
         return app.parse_flags_with_usage(argv)
     except AttributeError as error:
-        field = str(error).strip("\"'")
+        cause = error.args[0] if error.args else error  # a KeyError, whose text is quoted once more
+        field = str(cause.args[0] if isinstance(cause, KeyError) else cause).splitlines()[0]
         sys.exit(f"error: the config has no field {field}; accepted: those of configs/base.py")
+    except OSError as error:
+        sys.exit(f"error: --config: {str(error).strip().splitlines()[-1].strip()}")
 
 
 def run_training() -> None:

@@ -31,7 +31,7 @@ from disarm_jax.experiment.run import load_run
 from disarm_jax.experiment.rundir import RunDir
 
 POLL_SECONDS = 0.001
-KINDS = ("in a save", "in training", "at the start")
+KINDS = {"in a save": 0.03, "in training": 0.2, "at the start": 6.0}  # a kill comes within so many seconds of it
 
 
 class Kill(NamedTuple):
@@ -115,13 +115,12 @@ def kill_once(
         "in training": lambda: len(run_dir.read_metrics()) >= rows,
         "at the start": lambda: True,
     }
-    delays = {"in a save": 0.03, "in training": 0.2, "at the start": 6.0}
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, env=env, stdout=stream, stderr=stream)
     while process.poll() is None and not moments[kind]():
         time.sleep(POLL_SECONDS)
     try:
-        process.wait(rng.uniform(0, delays[kind]))
+        process.wait(rng.uniform(0, KINDS[kind]))
     except subprocess.TimeoutExpired:
         process.kill()
     status = process.wait()

@@ -3,10 +3,10 @@
     python -m scripts.variance --workdir runs/mine --estimators arm,disarm,reinforce_loo,relax
     python -m scripts.variance --workdir runs/other --estimators "disarm(num_pairs=2), reinforce_loo(num_samples=4)"
 
-Tunables of an estimator that the run
-has trained or measured are the run's; others are trained here for `--tune_steps` steps at the checkpoint's parameters.
-Prints a table and writes `variance.json` to the run directory. Variances are of the gradient of the mean over the
-batch, averaged over the parameters of a group; ratios are to the first estimator.
+Tunables of an estimator that the run has trained or measured are the run's; others are trained here for `--tune_steps`
+steps at the checkpoint's parameters, which may be fewer than they would need. Prints a table and writes
+`variance.json` to the run directory. Variances are of the gradient of the mean over the batch, averaged over the
+parameters of a group; ratios are to the first estimator.
 """
 
 import functools
@@ -20,6 +20,7 @@ from absl import app, flags, logging
 
 from disarm_jax import data
 from disarm_jax.experiment import choices
+from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, check_measured
 from disarm_jax.experiment.run import Run, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
@@ -32,6 +33,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", None, "The run directory.", required=True, **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators.", required=True, **options)
     flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, **options)
+    rate = "Learning rate of these steps; a run's own is for many more of them."
+    flags.DEFINE_float("tune_learning_rate", 1e-2, rate, lower_bound=0, **options)
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
     flags.DEFINE_integer("batch_size", None, "Images in the batch; default the run's.", lower_bound=1, **options)
     flags.DEFINE_integer("seed", None, "Which seed's model; default the run's first.", lower_bound=0, **options)
@@ -47,6 +50,7 @@ def measure_run(
     batch_size: int,
     num_draws: int,
     tune_steps: int,
+    tune_learning_rate: float,
 ) -> dict[str, dict[str, GroupVariance]]:
     """Variances by estimator and group, all at the same parameters and on the same batch."""
     config, objective = run.config, run.experiment.objective
@@ -62,7 +66,7 @@ def measure_run(
             state = run.state.measured[run.experiment.labels.index(label)].tunables
             tunables = jax.tree.map(lambda leaf: leaf[seed_number], state)
         else:
-            optimizer = choices.make_optimizer(config["optimizer"]["tunables"])
+            optimizer = choices.make_optimizer(config["optimizer"]["tunables"] | {"learning_rate": tune_learning_rate})
             batches = {"binarization": binarization, "batch_size": config["batch_size"], "num_steps": tune_steps}
             learn = jax.jit(functools.partial(tune, objective, build, optimizer, **batches))
             tunables = learn(params, tune_key, dataset.train)
@@ -99,9 +103,9 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         batch_size = values.batch_size or run.config["batch_size"]
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
-        budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps)
+        budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps, values.tune_learning_rate)
         found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
-    except (ConfigError, RunDirError, data.DataError) as error:
+    except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     print(f"{values.workdir} at step {run.step:,}, seed {seed}, batch of {batch_size}, {values.num_draws:,} draws")
     print(table(found))
@@ -116,7 +120,8 @@ def record(run: Run, seed: int, batch_size: int, values: flags.FlagValues, found
         label: {name: {"variance": float(g.variance), "stderr": float(g.stderr)} for name, g in groups.items()}
         for label, groups in found.items()
     }
-    settings = {"num_draws": values.num_draws, "tune_steps": values.tune_steps, "draw_seed": values.draw_seed}
+    names = ("num_draws", "tune_steps", "tune_learning_rate", "draw_seed")
+    settings = {name: values[name].value for name in names}
     return {"step": run.step, "seed": seed, "batch_size": batch_size} | settings | {"estimators": variances}
 
 

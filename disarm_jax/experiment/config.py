@@ -16,8 +16,10 @@ from disarm_jax.data.binarization import MODES
 from disarm_jax.experiment import choices
 from disarm_jax.models import KERNEL_INITS
 
-# Fields that may change when a run is continued: they say how long it is and what is written when, not what is learnt.
+# Fields that may change when a run is continued: they say how long it is, what is written when, and where the images
+# are (which must be the same), not what is learnt.
 CADENCE = ("steps", "log_every", "eval", "checkpoint")
+PLACES = ("dataset.source", "dataset.data_dir")
 
 
 class ConfigError(ValueError):
@@ -60,13 +62,22 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
+def changeable(field: str) -> bool:
+    """Whether a field, by its dotted name, may change when a run is continued.
+
+    >>> changeable("eval.train_every"), changeable("estimator.name")
+    (True, False)
+    """
+    return field.split(".")[0] in CADENCE or field in PLACES
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The fields, other than those of `CADENCE`, in which two resolved configs differ, one line each."""
+    """The fields that may not change in which two resolved configs differ, one line each."""
     before, after = dict(flat(old)), dict(flat(new))
     return [
         f"{field}: {before.get(field)!r} in the run directory, {after.get(field)!r} now"
         for field in sorted(before.keys() | after.keys())
-        if field.split(".")[0] not in CADENCE and before.get(field) != after.get(field)
+        if not changeable(field) and before.get(field) != after.get(field)
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from disarm_jax import data
@@ -41,7 +42,7 @@ def mean_bound(
     model: Any,
     state: State,
     images: jax.Array,
-    split_number: int,
+    split_number: jax.Array,
     num_samples: int,
     binarization: str,
     batch_size: int,
@@ -92,12 +93,13 @@ def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.
     state = axis.put(run.state)
     settings = (run.config["dataset"]["binarization"], run.config["eval"]["batch_size"])
     rows = [{"step": run.step, "seed": seed} for seed in run.config["seeds"]]
+
+    def one_seed(state: State, images: jax.Array, split_number: jax.Array) -> jax.Array:
+        return mean_bound(run.model, state, images, split_number, num_samples, *settings)
+
+    bound = axis.map(one_seed)
     for number, split in enumerate(SPLITS):
-
-        def bound(state: State, images: jax.Array, number: int = number) -> jax.Array:
-            return mean_bound(run.model, state, images, number, num_samples, *settings)
-
-        bounds = axis.take(axis.map(bound)(state, axis.share(getattr(dataset, split))))
+        bounds = axis.take(bound(state, axis.share(getattr(dataset, split)), axis.share(np.int32(number))))
         for row, value in zip(rows, bounds, strict=True):
             row[bound_name(split, num_samples)] = float(value)
     results = {"step": run.step, "metrics": final_metrics(rows, run.step, run.config["seeds"])}

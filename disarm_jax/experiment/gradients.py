@@ -10,6 +10,7 @@ from jax import lax
 import disarm_jax as dj
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.contract import attach
+from disarm_jax.experiment.config import ConfigError
 from disarm_jax.objectives import inference_layers, log_weights
 
 GENERATIVE = ("decoder", "prior")
@@ -124,6 +125,9 @@ def _apply(
         return est.apply(tunables, key, x, layers, f)
     logits = layers[0](x)
     out = est.apply(tunables, key, logits, lambda b: f((b,)))
+    found, expected = (out.value.shape, out.grad.shape), (logits.shape[:-1], logits.shape)
+    if found != expected:  # it would broadcast, and train on a wrong gradient
+        raise ConfigError(f"the estimator returned value and grad of shapes {found} for logits of {logits.shape}")
     return dj.HierarchicalEstimate(out.value, (out.grad,), (logits,))
 
 

@@ -20,10 +20,9 @@ class Progress:
 
     def __init__(self, step: int, steps: int):
         """Begins at a step, out of so many."""
-        self._terminal, self._first, self._start, self._last_line = sys.stderr.isatty(), step, time.monotonic(), 0.0
-        self._steps = steps
+        self._step, self._steps, self._last_line, self._rate = step, steps, 0.0, None
         self._bar = None
-        if self._terminal:
+        if sys.stderr.isatty():
             self._bar = tqdm.tqdm(total=steps, initial=step, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def say(self, line: str) -> None:
@@ -33,18 +32,33 @@ class Progress:
         else:
             print(line, file=sys.stderr, flush=True)
 
-    def update(self, step: int, objective: float) -> None:
-        """The run has reached a step; outside of a terminal a line at most every ten seconds, and at the end."""
+    def compiling(self) -> None:
+        """The first steps are on their way, and take a while."""
         if self._bar is not None:
+            self._bar.set_description("compiling")
+
+    def update(self, step: int, objective: float, seconds: float, compiled: bool) -> None:
+        """The run has reached a step; outside of a terminal a line at most every ten seconds, and at the end.
+
+        Args:
+          step: that has been reached.
+          objective: since the last step.
+          seconds: that these steps took.
+          compiled: whether these include a compilation, and so say nothing of what is to come.
+        """
+        if not compiled:
+            rate = (step - self._step) / max(seconds, 1e-9)
+            self._rate = rate if self._rate is None else 0.9 * self._rate + 0.1 * rate
+        self._step = step
+        if self._bar is not None:
+            self._bar.set_description(None, refresh=False)
             self._bar.set_postfix(objective=f"{objective:.2f}", refresh=False)
             self._bar.update(step - self._bar.n)
-            return
-        now = time.monotonic()
-        if now - self._last_line >= 10 or step == self._steps:
-            self._last_line = now
-            rate = (step - self._first) / max(now - self._start, 1e-9)
-            eta = time.strftime("%H:%M:%S", time.gmtime((self._steps - step) / max(rate, 1e-9)))
-            self.say(f"step {step:,} of {self._steps:,}  {rate:,.0f} steps/s  ETA {eta}  objective {objective:.2f}")
+        elif time.monotonic() - self._last_line >= 10 or step == self._steps:
+            self._last_line = time.monotonic()
+            eta = tqdm.tqdm.format_interval((self._steps - step) / self._rate) if self._rate else "unknown"
+            speed = f"  {self._rate:,.0f} steps/s" if self._rate else ""
+            self.say(f"step {step:,} of {self._steps:,}{speed}  ETA {eta}  objective {objective:.2f}")
 
     def close(self) -> None:
         """Leaves the bar as it is."""

@@ -1,6 +1,7 @@
 """A config with its data and model, ready to train; and a trained run, ready to use."""
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 
 from disarm_jax import data
+from disarm_jax.data.types import Progress
 from disarm_jax.experiment import choices
 from disarm_jax.experiment.checkpoint import read_latest
 from disarm_jax.experiment.config import ConfigError
@@ -40,13 +42,44 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
       ConfigError: if the data does not fit the config.
       DataError: if there is no data.
     """
-    dataset = choices.load_dataset(config["dataset"])
+    dataset = choices.load_dataset(config["dataset"], _tell_once())
     if config["batch_size"] > len(dataset.train):
         accepted = f"at most the number of training images of {config['dataset']['name']}, {len(dataset.train)}"
         raise ConfigError(f"batch_size is {config['batch_size']}; accepted: {accepted}")
-    train_mean = np.mean(dataset.train, axis=0, dtype=np.float64) / 255
-    model = choices.make_model(config["model"], dataset.train.shape[1], train_mean)
+    try:
+        data.batch_indices(jax.random.key(0), 0, config["batch_size"], len(dataset.train))
+    except ValueError as error:
+        raise ConfigError(f"batch_size is {config['batch_size']}: {error}") from error
+    if config["dataset"]["binarization"] == "threshold":  # the mean of what the model sees
+        train_mean = np.mean(dataset.train >= 128, axis=0, dtype=np.float64)
+    else:
+        train_mean = np.mean(dataset.train, axis=0, dtype=np.float64) / 255
+    model = _make_model(config["model"], train_mean)
     return Prepared(config, dataset, train_mean, model, make_experiment(config, model))
+
+
+def _tell_once() -> Progress:
+    """Says what is being done to the data when it takes more than reading the cached file."""
+    told = set()
+
+    def progress(what: str, done: int, total: int) -> None:
+        if what not in told:
+            told.add(what)
+            print(what, file=sys.stderr)
+
+    return progress
+
+
+def _make_model(config: Mapping[str, Any], train_mean: np.ndarray) -> Any:
+    try:
+        model = choices.make_model(config, len(train_mean), train_mean)
+    except TypeError as error:
+        raise ConfigError(f"model.name is {config['name']!r} with the options {config['options']}: {error}") from error
+    for method in ("init", "apply", "encode", "decode", "log_joint", "sample"):
+        if not callable(getattr(model, method, None)):
+            accepted = "a Flax module with the methods of BernoulliVAE"
+            raise ConfigError(f"model.name is {config['name']!r}, which has no {method}; accepted: {accepted}")
+    return model
 
 
 class Run(NamedTuple):
@@ -83,7 +116,7 @@ def load_run(workdir: str | os.PathLike) -> Run:
         raise RunDirError(
             f"{run_dir.path} has not begun: {run_dir.train_mean_file.name} cannot be read ({error})"
         ) from error
-    model = choices.make_model(config["model"], len(train_mean), train_mean)
+    model = _make_model(config["model"], train_mean)
     experiment = make_experiment(config, model)
     like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config["seeds"], np.uint32))
     state = read_latest(run_dir.checkpoints, like)

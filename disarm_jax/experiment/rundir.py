@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from disarm_jax.experiment.config import CADENCE, ConfigError, differences, flat
+from disarm_jax.experiment.config import ConfigError, changeable, differences, flat
 from disarm_jax.files import whole_file
 
 
@@ -95,8 +95,11 @@ class RunDir:
                 listed = "\n  ".join(found)
                 message = "is the run of another config; choose another --workdir. They differ in"
                 raise ConfigError(f"{self.path} {message}\n  {listed}")
-        elif foreign := sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")):
-            raise RunDirError(f"{self.path} has no config.json but {', '.join(foreign[:5])}; choose another --workdir")
+        elif self.path.exists():
+            foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith("."))
+            if foreign:
+                listed = ", ".join(foreign[:5])
+                raise RunDirError(f"{self.path} has no config.json but {listed}; choose another --workdir")
 
     def check_images(self, train_mean: np.ndarray) -> None:
         """Refuses to continue with other training images than the run began with.
@@ -191,7 +194,7 @@ def default_workdir(config: Mapping[str, Any]) -> pathlib.Path:
     model, estimator = config["model"], config["estimator"]["name"].rsplit(":")[-1]
     widths = "x".join(map(str, model["latents"]))
     kind = "nonlinear" if model["hidden"] else "linear"
-    learnt = {field: value for field, value in flat(config) if field.split(".")[0] not in CADENCE}
+    learnt = {field: value for field, value in flat(config) if not changeable(field)}
     digest = hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()[:8]
     bound = config["objective"]["name"] == "multisample"
     objective = f"multisample{config['objective']['num_samples']}" if bound else "elbo"

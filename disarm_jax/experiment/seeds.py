@@ -19,7 +19,7 @@ class SeedAxis:
 
     >>> axis = SeedAxis(3, jax.devices()[:1])
     >>> axis.take(axis.map(lambda seed, offset: seed + offset)(axis.put(np.arange(3)), axis.share(np.ones((), int))))
-    array([1, 2, 3])
+    array([1, 2, 3], dtype=int32)
     """
 
     def __init__(self, num_seeds: int, devices: list[jax.Device]):

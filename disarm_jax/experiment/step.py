@@ -163,7 +163,7 @@ def make_experiment(config: Mapping[str, Any], model: Any) -> Experiment:
             updated = descend(optimizers[group], state.params[group], state.opt_state[group], loss_grads)
             params[group], opt_state[group] = updated
         measured = tuple(measure(old, draw) for old, draw in zip(state.measured, draws, strict=True))
-        finite = jnp.isfinite(draws[0].value) & finite_vectors(draws[0].params)
+        finite = jnp.all(jnp.stack([jnp.isfinite(draw.value) & finite_vectors(draw.params) for draw in draws]))
         return State(state.seed, state.step + 1, params, opt_state, measured), (draws[0].value, finite)
 
     def run_chunk(state: State, images: jax.Array, num_steps: int) -> tuple[State, ChunkMetrics]:
@@ -213,7 +213,8 @@ def moving_variance(measured: Measured, step: jax.Array, decay: float) -> jax.Ar
         jnp.sum(square / weight - (mean / weight) ** 2)
         for mean, square in zip(jax.tree.leaves(measured.mean), jax.tree.leaves(measured.square), strict=True)
     )
-    return total / sum(leaf.size for leaf in jax.tree.leaves(measured.mean))
+    mean = total / sum(leaf.size for leaf in jax.tree.leaves(measured.mean))
+    return jnp.maximum(mean, 0)  # rounding, where there is next to no variance
 
 
 def tunable_means(tunables: Any) -> dict[str, jax.Array]:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import pathlib
 import platform
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from disarm_jax.experiment.devices import usable_cores
 from disarm_jax.experiment.run import Prepared
 from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
 from disarm_jax.experiment.seeds import SeedAxis
@@ -42,7 +42,8 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
     """Writes and returns `summary.json` of a run that has reached its last step."""
     config, timings = prepared.config, read_rows(run_dir.timings_file)
     rates = [row["steps_per_second"] for row in timings if row["what"] == "train"]
-    seconds = {kind: sum(row["seconds"] for row in timings if kind in row["what"]) for kind in ("train", "evaluate")}
+    evaluation = sum(row["seconds"] for row in timings if row["what"].startswith("evaluate"))
+    training = sum(row["seconds"] for row in timings if not row["what"].startswith("evaluate"))
     device = axis.devices[0]
     summary = {
         "metrics": final_metrics(run_dir.read_metrics(), config["steps"], config["seeds"]),
@@ -50,8 +51,8 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
         "steps": config["steps"],
         "estimators": list(prepared.experiment.labels),
         "times": {
-            "train_seconds": round(seconds["train"], 2),
-            "evaluation_seconds": round(seconds["evaluate"], 2),
+            "train_seconds": round(training, 2),
+            "evaluation_seconds": round(evaluation, 2),
             "steps_per_second": float(np.median(rates)) if rates else None,
         },
         "device": {
@@ -75,7 +76,7 @@ def _processor() -> str:
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+    return f"{name}, {usable_cores()} cores"
 
 
 def _version(package: str) -> str:

@@ -60,13 +60,15 @@ def train(
       Interrupted: after a signal, when everything is saved.
     """
     config, run_dir = resolve(config), RunDir(workdir)
-    with run_dir.disk_errors(), run_dir.locked(), _SignalFlag() as stop:
+    with run_dir.disk_errors():
         run_dir.check_owner(config)
         if run_dir.done_steps() == config["steps"] and (summary := run_dir.read_summary()):
             print(f"the run in {run_dir.path} is finished already: {config['steps']:,} steps", file=sys.stderr)
             return summary
+    prepared = prepare(config)
+    with run_dir.disk_errors(), run_dir.locked(), _SignalFlag() as stop:
+        run_dir.check_owner(config)  # once more: now nobody else can take it
         run_dir.remove_leftovers()
-        prepared = prepare(config)
         run_dir.check_images(prepared.train_mean)
         axis = SeedAxis(len(config["seeds"]), devices or jax.devices())
         with contextlib.ExitStack() as closing:
@@ -95,7 +97,7 @@ class _SignalFlag:
         self.name = signal.Signals(number).name
         if number == signal.SIGINT:
             # Not through sys.stderr, which may be in the middle of a line of its own.
-            os.write(2, b"stopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
+            os.write(2, b"\nstopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
             signal.signal(number, signal.SIG_DFL)
 
     def __exit__(self, *unused):
@@ -110,7 +112,7 @@ class _Loop:
         config, experiment = prepared.config, prepared.experiment
         self._config, self._prepared, self._run_dir, self._axis, self._stop = config, prepared, run_dir, axis, stop
         self._images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
-        self._bounds = {split: axis.map(self._bound_of(split)) for split in SPLITS}
+        self._bounds = {samples: axis.map(self._bound_of(samples)) for samples in split_samples(config).values()}
         self._chunks: dict[int, Callable] = {}
 
         if not run_dir.config_file.exists():  # before anything else is in the directory, or it would be nobody's
@@ -118,10 +120,9 @@ class _Loop:
         self._checkpoints = Checkpoints(run_dir.checkpoints, config["checkpoint"]["keep"])
         closing.callback(self._checkpoints.close)
         seeds = np.asarray(config["seeds"], np.uint32)
-        start = axis.map(experiment.init)(axis.put(seeds))
-        saved = self._checkpoints.restore_latest(axis.take(start))
-        self._state = start if saved is None else axis.put(saved)
-        self.step = 0 if saved is None else int(saved.step[0])
+        saved = self._checkpoints.restore_latest(jax.eval_shape(jax.vmap(experiment.init), seeds))
+        self._state = axis.map(experiment.init)(axis.put(seeds)) if saved is None else axis.put(saved)
+        self.step = self._saved_step = 0 if saved is None else int(saved.step[0])
         if self.step > config["steps"]:
             made = f"at least {self.step}, which the run in {run_dir.path} has made"
             raise ConfigError(f"steps is {config['steps']}; accepted: {made}")
@@ -144,14 +145,22 @@ class _Loop:
         while self.step < config["steps"]:
             length = min(config["log_every"] - self.step % config["log_every"], config["steps"] - self.step)
             self._train(length)
-            last = self.step == config["steps"]
-            if last or self.step % config["checkpoint"]["every"] == 0 or self._stop.name:
-                self._checkpoints.save(self.step, self.host_state())
-            if self._stop.name and not last:
-                self._checkpoints.wait()
-                raise Interrupted(f"{self._stop.name}: saved at step {self.step:,} of {config['steps']:,}")
+            if self.step == config["steps"] or self.step % config["checkpoint"]["every"] == 0:
+                self._save()
             self._evaluate()
             self._checkpoints.wait()  # a kill in the middle of a save must not cost the steps after it as well
+
+    def _save(self) -> None:
+        if self._saved_step != self.step:
+            self._checkpoints.save(self.step, self.host_state())
+            self._saved_step = self.step
+
+    def _stop_if_told(self) -> None:
+        """Saves and leaves if a signal came; what is left to do at this step is done when the run continues."""
+        if self._stop.name:
+            self._save()
+            self._checkpoints.wait()
+            raise Interrupted(f"{self._stop.name}: saved at step {self.step:,} of {self._config['steps']:,}")
 
     def host_state(self) -> State:
         """The state of all seeds on the host."""
@@ -160,8 +169,10 @@ class _Loop:
     def _train(self, length: int) -> None:
         begin = time.monotonic()
         what = "train" if length in self._chunks else "compile and train"
-        run_chunk = self._chunks.setdefault(length, self._compiled_chunk(length))
-        self._state, metrics = run_chunk(self._state, self._images["train"])
+        if length not in self._chunks:
+            self._progress.compiling()
+            self._chunks[length] = self._compiled_chunk(length)
+        self._state, metrics = self._chunks[length](self._state, self._images["train"])
         metrics: ChunkMetrics = self._axis.take(metrics)
         seconds = time.monotonic() - begin
         self.step += length
@@ -178,19 +189,18 @@ class _Loop:
         self._recorder.metrics(self.step, values | {f"tunables/{name}": x for name, x in metrics.tunables.items()})
         rate = {"steps": length, "steps_per_second": round(length / seconds, 2)}
         self._recorder.timing(self.step, what, seconds, **rate)
-        self._progress.update(self.step, float(np.mean(metrics.objective)))
+        self._progress.update(self.step, float(np.mean(metrics.objective)), seconds, what != "train")
+        self._stop_if_told()
 
     def _compiled_chunk(self, length: int) -> Callable:
         run_chunk = self._prepared.experiment.run_chunk
         return self._axis.map(lambda state, images: run_chunk(state, images, length), donate=True)
 
-    def _bound_of(self, split: str) -> Callable:
-        model, config = self._prepared.model, self._config
-        number, samples = SPLITS.index(split), split_samples(config)[split]
+    def _bound_of(self, samples: int) -> Callable:
+        settings = (self._config["dataset"]["binarization"], self._config["eval"]["batch_size"])
 
-        def bound(state: State, images: jax.Array) -> jax.Array:
-            settings = (config["dataset"]["binarization"], config["eval"]["batch_size"])
-            return mean_bound(model, state, images, number, samples, *settings)
+        def bound(state: State, images: jax.Array, split_number: jax.Array) -> jax.Array:
+            return mean_bound(self._prepared.model, state, images, split_number, samples, *settings)
 
         return bound
 
@@ -200,11 +210,12 @@ class _Loop:
         every = {"train": self._config["eval"]["train_every"]}
         every |= dict.fromkeys(("validation", "test"), self._config["eval"]["test_every"])
         names = {split: bound_name(split, samples) for split, samples in split_samples(self._config).items()}
-        for split in SPLITS:
+        for number, split in enumerate(SPLITS):
             if names[split] in on_record or not (last or self.step % every[split] == 0):
                 continue
-            begin = time.monotonic()
-            bounds = self._axis.take(self._bounds[split](self._state, self._images[split]))
+            begin, bound = time.monotonic(), self._bounds[split_samples(self._config)[split]]
+            bounds = self._axis.take(bound(self._state, self._images[split], self._axis.share(np.int32(number))))
             self._recorder.metrics(self.step, {names[split]: bounds})
             self._recorder.timing(self.step, f"evaluate {split}", time.monotonic() - begin)
             self._progress.say(f"step {self.step:,}  {names[split]} {np.mean(bounds):.3f}")
+            self._stop_if_told()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from small_data import assert_splits, random_splits
 
+from disarm_jax import files
 from disarm_jax.data import DataError, Dataset, Provenance, cache, load, prepare
 from disarm_jax.data.types import sha256_of_arrays
 
@@ -188,4 +189,4 @@ def test_two_processes_may_write_at_once(tmp_path):
         assert process.returncode == 0, err
     assert reads > 0
     assert os.listdir(file.parent) == ["mnist.npz"]
-    assert file.stat().st_mode & 0o077 == 0o666 & ~cache._umask() & 0o077
+    assert file.stat().st_mode & 0o077 == 0o666 & ~files._umask() & 0o077

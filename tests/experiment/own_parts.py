@@ -33,5 +33,16 @@ class QuietVAE(BernoulliVAE):
         return self.loudness * super().decode(b)
 
 
+def wrong_shape():
+    """An own estimator whose gradient would broadcast."""
+    inner = dj.disarm()
+
+    def apply(params, key, logits, f):
+        out = inner.apply(params, key, logits, f)
+        return dj.Estimate(out.value, out.grad[0])
+
+    return dj.Estimator(inner.init, apply)
+
+
 def not_an_estimator():
     return 3

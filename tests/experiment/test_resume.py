@@ -30,7 +30,7 @@ from disarm_jax.models import BernoulliVAE
 from scripts import kill_test
 
 SEEDS = (0, 3)
-LONG = {"steps": 1500, "log_every": 10, "checkpoint.every": 50, "eval.train_every": 500, "eval.test_every": 500}
+LONG = {"steps": 4000, "log_every": 10, "checkpoint.every": 50, "eval.train_every": 500, "eval.test_every": 500}
 
 
 @pytest.fixture(scope="module")
@@ -115,16 +115,24 @@ class TestInterrupted:
         loop.train(config, tmp_path / "run")
         assert kill_test.compare(reference, tmp_path / "run") == []
 
-    def test_a_signal_at_the_last_step_lets_it_end(self, folder, reference, tmp_path, monkeypatch):
-        metrics = reporting.Recorder.metrics
+    @pytest.mark.parametrize(("place", "name"), [(10, "train_elbo"), (20, "objective"), (20, "train_elbo")])
+    def test_a_signal_at_an_evaluation_saves_at_once(self, folder, reference, tmp_path, monkeypatch, place, name):
+        """What is left to evaluate is evaluated when the run continues."""
+        metrics, on = reporting.Recorder.metrics, []
 
         def signalled(self, at, values):
             metrics(self, at, values)
-            if at == 20:
+            if at == place and name in values and not on:
+                on.append(True)
                 signal.raise_signal(signal.SIGTERM)
 
         monkeypatch.setattr(reporting.Recorder, "metrics", signalled)
-        loop.train(config_of(folder), tmp_path / "run")
+        with pytest.raises(loop.Interrupted, match=f"saved at step {place} of 20"):
+            loop.train(config_of(folder, **{"checkpoint.every": 20}), tmp_path / "run")
+        assert not [
+            row for row in RunDir(tmp_path / "run").read_metrics() if row["step"] == place and "test" in str(row)
+        ]
+        loop.train(config_of(folder, **{"checkpoint.every": 20}), tmp_path / "run")
         assert kill_test.compare(reference, tmp_path / "run") == []
 
     @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 9])
@@ -312,7 +320,7 @@ class TestSameDirectory:
         (tmp_path / "thesis.tex").write_text("")
         with pytest.raises(RunDirError, match=r"has no config.json but thesis.tex; choose another --workdir"):
             loop.train(config_of(folder), tmp_path)
-        assert sorted(os.listdir(tmp_path)) == [".lock", "thesis.tex"]
+        assert sorted(os.listdir(tmp_path)) == ["thesis.tex"]
 
     def test_two_at_once_are_refused(self, folder, copy):
         with RunDir(copy).locked(), pytest.raises(RunDirError, match="another process is training in"):
@@ -428,7 +436,8 @@ def long_reference(folder, env):
 class TestProcesses:
     """Real processes, real signals."""
 
-    def test_kills(self, folder, long_reference, env, tmp_path):
+    def test_kills(self, folder, long_reference, env, tmp_path, monkeypatch):
+        monkeypatch.setitem(kill_test.KINDS, "at the start", 3.0)  # or the run would be over on a fast machine
         kinds = ["in a save", "in training", "in a save", "in a save", "at the start", "in training"]
         settings = (kinds, np.random.default_rng(0), env, tmp_path / "log")
         kills, begun = kill_test.run_with_kills(command_of(folder, tmp_path / "run"), tmp_path / "run", *settings)
@@ -451,7 +460,7 @@ class TestProcesses:
             assert process.returncode == loop.RUN_ME_AGAIN, said
             name = signal.Signals(number).name
             assert said.splitlines()[-1].startswith(f"{name}: saved at step "), said
-            assert said.splitlines()[-1].endswith("of 1,500; the same command continues")
+            assert said.splitlines()[-1].endswith("of 4,000; the same command continues")
         assert kill_test.run_to_the_end(command, env, tmp_path / "log") > 0
         assert kill_test.compare(long_reference, tmp_path / "run") == []
 
@@ -499,11 +508,11 @@ class TestProcesses:
 
     def test_finished_and_evaluated(self, folder, long_reference, env):
         again = subprocess.run(command_of(folder, long_reference), env=env, capture_output=True, text=True, check=True)
-        assert "is finished already: 1,500 steps" in again.stderr
+        assert "is finished already: 4,000 steps" in again.stderr
         evaluate = [sys.executable, "-m", "main", "--mode=eval", f"--workdir={long_reference}", "--num_samples=3"]
         subprocess.run(evaluate, env=env, capture_output=True, check=True)
         found = json.loads((long_reference / "evaluation_3_samples.json").read_text())
         summary = json.loads((long_reference / "summary.json").read_text())
-        assert found["step"] == 1500
+        assert found["step"] == 4000
         name = "test_3_sample_bound"
         assert found["metrics"][name] == summary["metrics"][name]

@@ -15,7 +15,7 @@ import disarm_jax as dj
 from disarm_jax import bernoulli, data
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.run import load_run, prepare
-from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.experiment.rundir import RunDir, read_rows
 from disarm_jax.experiment.step import run_keys
 from disarm_jax.experiment.train import train
 
@@ -173,12 +173,33 @@ def test_own_estimator_data_set_and_model(tmp_path):
         resolve(tiny_config(tmp_path, **{"estimator.name": "own_parts:not_an_estimator"}))
 
 
+def test_own_parts_that_do_not_fit_are_refused(tmp_path):
+    config = tiny_config(tmp_path, **{"estimator.name": "own_parts:wrong_shape"})
+    with pytest.raises(ConfigError, match=r"value and grad of shapes \(\(5,\), \(4,\)\) for logits of \(5, 4\)"):
+        train(config, tmp_path / "run")
+    for name, message in (("own_parts:stripes", "got an unexpected keyword"), ("types:SimpleNamespace", "has no init")):
+        with pytest.raises(ConfigError, match=f"model.name is '{name}'.*{message}"):
+            train(tiny_config(tmp_path, **{"model.name": name}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_times_of_training_and_evaluation_are_told_apart(tmp_path):
+    summary = train(tiny_config(tmp_path), tmp_path / "run")
+    rows = read_rows(RunDir(tmp_path / "run").timings_file)
+    kinds = {
+        kind: sum(r["seconds"] for r in rows if r["what"].startswith("evaluate") == kind) for kind in (True, False)
+    }
+    np.testing.assert_allclose(summary["times"]["evaluation_seconds"], kinds[True], atol=0.01)
+    np.testing.assert_allclose(summary["times"]["train_seconds"], kinds[False], atol=0.01)
+
+
 def test_a_run_is_loaded_as_the_readme_says(tmp_path):
     """The README's lines, with this run's directory in the place of its own."""
     train(tiny_config(tmp_path, seeds=(1, 2), steps=5), tmp_path / "run")
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    (lines,) = re.findall(r"^```python notest\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    names = {"jax": jax}
+    blocks = re.findall(r"^```python notest\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (lines,) = [block for block in blocks if "load_run" in block]
+    names = {}
     exec(lines.replace("runs/quickstart", str(tmp_path / "run")), names)
     assert names["images"].shape == (16, 16)
     run = names["run"]

@@ -160,7 +160,7 @@ def test_times_are_relative_to_disarm_on_the_same_model_and_device(tmp_path):
     times = {place: cells[place, "train"].relative_time for place in (DISARM, relax, other)}
     assert times == {DISARM: 1.0, relax: pytest.approx(2.5), other: None}
     assert cells[Place("mnist", "linear", "arm"), "train"].relative_time is None
-    assert cells[relax, "train"].device == "1 × cpu, x86_64 node"
+    assert cells[relax, "train"].device == "1 × cpu, a processor, 2 cores"
 
 
 def test_times_of_multisample_bounds_are_relative_to_as_many_evaluations(tmp_path):

@@ -131,7 +131,7 @@ def test_compilation_does_not_count_as_time(tmp_path):
     run = read_run(path)
     assert run.seconds_per_step == pytest.approx(0.002)  # of one seed
     assert run.command == "python -m main --config configs/base.py"
-    assert run.device == "1 × cpu, x86_64 node"
+    assert run.device == "1 × cpu, a processor, 2 cores"
 
 
 def damage(path, name, text):
