@@ -135,7 +135,12 @@ def test_only_comparable_cells_have_the_colour_of_a_match(report):
 
 def test_runs_are_described_and_damaged_ones_named(report):
     text = (report[1] / "index.html").read_text()
-    for expected in ("1 × cpu, a processor, 2 cores", "1,000 steps/s", "at step 100,000 of 1,000,000", "batch_size = 50"):
+    for expected in (
+        "1 × cpu, a processor, 2 cores",
+        "1,000 steps/s",
+        "at step 100,000 of 1,000,000",
+        "batch_size = 50",
+    ):
         assert expected in text
     assert "python -m main --config configs/base.py" in text
     assert "config.json is damaged" in text
