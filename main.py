@@ -15,6 +15,7 @@ from ml_collections import ConfigDict, config_flags
 
 from disarm_jax.data import DataError
 from disarm_jax.experiment.checkpoint import CheckpointError
+from disarm_jax.experiment.command_line import parse_flags
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.devices import one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
@@ -42,18 +43,6 @@ def main(argv: list[str]) -> None:
     except Interrupted as interrupted:
         print(f"{interrupted}; the same command continues", file=sys.stderr)
         sys.exit(RUN_ME_AGAIN)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """What absl does, except that a config without the file or field asked for is one line instead of a traceback."""
-    try:
-        return app.parse_flags_with_usage(argv)
-    except AttributeError as error:
-        cause = error.args[0] if error.args else error  # a KeyError, whose text is quoted once more
-        field = str(cause.args[0] if isinstance(cause, KeyError) else cause).splitlines()[0]
-        sys.exit(f"error: the config has no field {field}; accepted: those of configs/base.py")
-    except OSError as error:
-        sys.exit(f"error: --config: {str(error).strip().splitlines()[-1].strip()}")
 
 
 def run_training() -> None:

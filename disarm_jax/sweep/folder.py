@@ -1,0 +1,127 @@
+"""The folder of a sweep: run directories, one for each trial, and what is known of the attempts to finish them.
+
+- `<trial>/`: the run directory
+- `sweep.json`: the trials, the command of each, and the Slurm job that it was given to
+- `logs/<trial>.log`: what its processes have said, one attempt after the other
+- `logs/<trial>.json`: how many attempts there were since it was launched, and how the last one ended
+- `slurm/`: the submitted job scripts and their own output
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.sweep.trials import SweepError
+
+
+class Attempts(NamedTuple):
+    """What is known of a trial since it was launched.
+
+    Attributes:
+      count: processes that were started.
+      status: exit status of the last one, negative for a signal; None if it has not ended, or nobody saw it end.
+      idle: how many in a row had to stop before they had made a step.
+    """
+
+    count: int = 0
+    status: int | None = None
+    idle: int = 0
+
+
+class SweepFolder:
+    """The files of a sweep."""
+
+    def __init__(self, path: str | os.PathLike):
+        """Names the files; makes nothing."""
+        self.path = pathlib.Path(path).expanduser().absolute()
+        self.record_file = self.path / "sweep.json"
+        self.logs = self.path / "logs"
+        self.submitted = self.path / "slurm"
+
+    def run_dir(self, name: str) -> RunDir:
+        """The run directory of a trial."""
+        return RunDir(self.path / name)
+
+    def log_file(self, name: str) -> pathlib.Path:
+        """What a trial has said."""
+        return self.logs / f"{name}.log"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Makes the folder and keeps other launches out of it.
+
+        Raises:
+          SweepError: if there is another one, or the folder cannot be written to.
+        """
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / ".lock", "a")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise SweepError(f"cannot write to --out={self.path}: {error.strerror}") from error
+        with lock:
+            if not lock_file(lock.fileno()):
+                raise SweepError(f"another launch is at work in {self.path}")
+            yield
+
+    def read_record(self) -> dict[str, dict[str, Any]]:
+        """What was launched: by name of a trial its `command`, `steps` and Slurm `job` (None on this machine)."""
+        try:
+            return json.loads(self.record_file.read_text(encoding="utf-8"))["trials"]
+        except FileNotFoundError:
+            return {}
+        except (KeyError, TypeError, ValueError) as error:
+            raise SweepError(f"{self.record_file} is damaged: {error}") from error
+
+    def write_record(self, trials: Mapping[str, Mapping[str, Any]]) -> None:
+        """Adds trials, or replaces what was said of them."""
+        write_text(self.record_file, json.dumps({"trials": self.read_record() | trials}, indent=2) + "\n")
+
+    def forget_attempts(self, names: Iterable[str]) -> None:
+        """Begins to count anew, for trials that are launched again."""
+        for name in names:
+            self._attempts_file(name).unlink(missing_ok=True)
+
+    def read_attempts(self, name: str) -> Attempts:
+        """The attempts of a trial since it was launched."""
+        try:
+            return Attempts(**json.loads(self._attempts_file(name).read_text(encoding="utf-8")))
+        except (FileNotFoundError, TypeError, ValueError):
+            return Attempts()
+
+    def write_attempts(self, name: str, attempts: Attempts) -> None:
+        """Replaces what is known of the attempts of a trial."""
+        write_text(self._attempts_file(name), json.dumps(attempts._asdict()) + "\n")
+
+    def _attempts_file(self, name: str) -> pathlib.Path:
+        return self.logs / f"{name}.json"
+
+
+def lock_file(descriptor: int) -> bool:
+    """Takes the lock of an open file, which ends with the last process that has it open; False if another has it."""
+    for _ in range(5):  # `is_locked` has it for a moment
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:
+            return True  # a file system without locks
+    return False
+
+
+def is_locked(file: pathlib.Path) -> bool:
+    """Whether some process has the lock of a file."""
+    try:
+        with open(file, "rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # no such file, or a file system without locks
+    return False

@@ -1,0 +1,204 @@
+"""Trials on this machine: as many side by side as fit, each pinned to its share, all of them on one screen."""
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TextIO
+
+from disarm_jax.sweep.attempt import AlreadyRunning, Attempt, Task
+from disarm_jax.sweep.folder import SweepFolder
+from disarm_jax.sweep.status import Status, summary_line, table, trial_status
+from disarm_jax.sweep.trials import SweepError
+
+POLL_SECONDS = 0.1
+REFRESH_SECONDS = 2.0  # of the screen
+LINE_SECONDS = 60.0  # between lines about running trials where there is no screen
+
+
+class Share(NamedTuple):
+    """A part of the machine.
+
+    Attributes:
+      cores: to be pinned to.
+      gpus: as in CUDA_VISIBLE_DEVICES; none if the trials use none.
+    """
+
+    cores: tuple[int, ...]
+    gpus: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """In words."""
+        gpus = f"GPU {', '.join(self.gpus)} and " if self.gpus else ""
+        return f"{gpus}core{'s' if len(self.cores) > 1 else ''} {', '.join(map(str, self.cores))}"
+
+
+def machine_gpus() -> list[str]:
+    """The GPUs that a process here may use, as CUDA_VISIBLE_DEVICES names them."""
+    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in chosen.split(",") if name and name != "-1"]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.splitlines()
+    return [str(number) for number in range(sum(line.startswith("GPU ") for line in listed))]
+
+
+def machine_shares(num_trials: int, gpus: int | None, cpus: int | None, max_parallel: int | None) -> list[Share]:
+    """Divides this machine: one trial per GPU, or per core if there are none.
+
+    How large a share is depends on the whole sweep, not on what is left of it: a trial that is continued on as many
+    devices as before ends with the same bits.
+
+    Args:
+      num_trials: of the whole sweep.
+      gpus: for each trial; None is 1 where there are any.
+      cpus: for each trial; None is an equal part of all.
+      max_parallel: how many trials at once at most; None is as many as fit.
+
+    Raises:
+      SweepError: if not even one trial fits.
+    """
+    cores, found = sorted(os.sched_getaffinity(0)), machine_gpus()
+    gpus = min(1, len(found)) if gpus is None else gpus
+    if gpus > len(found) or (cpus or 1) > len(cores):
+        raise SweepError(f"--gpus={gpus} --cpus={cpus or 1}: this machine has {len(found)} GPUs and {len(cores)} cores")
+    fit = len(found) // gpus if gpus else len(cores) // (cpus or 1)
+    count = max_parallel or min(fit, num_trials)
+    if gpus:
+        count = min(count, fit)
+    size = cpus or max(1, len(cores) // count)
+    return [
+        Share(
+            tuple(sorted({cores[(number * size + place) % len(cores)] for place in range(size)})),
+            tuple(found[number * gpus : (number + 1) * gpus]),
+        )
+        for number in range(count)
+    ]
+
+
+def run_local(
+    tasks: Sequence[Task], folder: SweepFolder, record: Mapping[str, Mapping[str, Any]], shares: Sequence[Share]
+) -> bool:
+    """Runs the tasks to their ends; whether nobody has interrupted it.
+
+    Ctrl-C, SIGTERM and SIGHUP let the trials save and end; Ctrl-C once more kills them.
+    """
+    waiting, running, free = deque(tasks), {}, deque(shares)
+    signals = _Signals(running)
+    screen = _Screen(folder, record, sys.stderr)
+    with signals:
+        while running or (waiting and not signals.came):
+            while waiting and free and not signals.came:
+                task, share = waiting.popleft(), free.popleft()
+                try:
+                    running[_start(task, share)] = share
+                except AlreadyRunning:
+                    screen.say(f"{task.name}: another process is at work on it")
+                    free.append(share)
+                    continue
+                screen.say(f"{task.name}: started on {share}")
+            for attempt in [attempt for attempt in running if attempt.poll() is not None]:
+                free.append(running.pop(attempt))
+                screen.ended(attempt.task.name)
+            screen.refresh([attempt.task.name for attempt in running])
+            time.sleep(POLL_SECONDS)
+    screen.close()
+    return not signals.came
+
+
+def _start(task: Task, share: Share) -> Attempt:
+    """Starts a task with what is its own; the process inherits on which cores it may run."""
+    if share.gpus:
+        task = task._replace(env=dict(task.env) | {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)})
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, share.cores)
+    try:
+        return Attempt(task, f"{platform.node()}, {share}", own_group=True)
+    finally:
+        os.sched_setaffinity(0, all_cores)
+
+
+class _Signals:
+    """Passes signals on to the running trials, as SIGTERM; the second Ctrl-C as SIGKILL."""
+
+    def __init__(self, running: Mapping[Attempt, Share]):
+        self.came, self._running = False, running
+
+    def __enter__(self) -> "_Signals":
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
+        self._old = {number: signal.signal(number, self._pass_on) for number in heard}
+        return self
+
+    def _pass_on(self, number: int, frame: Any) -> None:
+        again = self.came and number == signal.SIGINT
+        self.came = True
+        for attempt in list(self._running):
+            attempt.send(signal.SIGKILL if again else signal.SIGTERM)
+        if not again:
+            os.write(2, b"\nthe trials save and end; Ctrl-C again kills them\n")
+
+    def __exit__(self, *unused: Any) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+
+class _Screen:
+    """A table that is drawn again and again on a terminal; elsewhere lines."""
+
+    def __init__(self, folder: SweepFolder, record: Mapping[str, Mapping[str, Any]], stream: TextIO):
+        self._folder, self._record, self._stream = folder, record, stream
+        self._terminal, self._drawn, self._next = stream.isatty(), 0, time.monotonic()
+        self._found = {name: trial_status(folder, name, entry) for name, entry in record.items()}
+
+    def say(self, line: str) -> None:
+        """A line, where there is no table."""
+        if not self._terminal:
+            print(line, file=self._stream, flush=True)
+
+    def ended(self, name: str) -> None:
+        """A trial has ended."""
+        found = self._look(name)
+        objective = "" if found.objective is None else f", objective {found.objective:.2f}"
+        note = f": {found.note}" if found.note else ""
+        self.say(f"{name}: {found.state} at step {found.step:,} of {found.steps:,}{objective}{note}")
+        self._next = time.monotonic()
+
+    def _look(self, name: str) -> Status:
+        self._found[name] = trial_status(self._folder, name, self._record[name])
+        return self._found[name]
+
+    def refresh(self, running: Sequence[str]) -> None:
+        """Draws the table if it is time to; only running trials are looked at."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + (REFRESH_SECONDS if self._terminal else LINE_SECONDS)
+        lines = table([self._look(name) for name in running])
+        if self._terminal:
+            self._draw()
+        else:
+            for line in lines[1:] if any(self._found[name].step for name in running) else ():
+                self.say(line)
+
+    def _draw(self) -> None:
+        width, height = shutil.get_terminal_size()
+        found = list(self._found.values())
+        lines = table(found)
+        if len(lines) > height - 2:  # those that matter now
+            first = [status for status in found if status.state == "running"]
+            lines = table((first + [s for s in found if s.state == "failed"] + found)[: max(1, height - 3)])
+        lines = [line[: width - 1] for line in [*lines, summary_line(found)]]
+        up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
+        self._stream.write(up + "\n".join(lines) + "\n")
+        self._stream.flush()
+        self._drawn = len(lines)
+
+    def close(self) -> None:
+        """The table as it is in the end."""
+        if self._terminal:
+            self._draw()

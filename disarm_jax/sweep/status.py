@@ -1,0 +1,110 @@
+"""Where the trials of a sweep are, from its folder and from Slurm's queue."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from disarm_jax.sweep import slurm
+from disarm_jax.sweep.attempt import CONTINUE
+from disarm_jax.sweep.folder import SweepFolder, is_locked
+from disarm_jax.sweep.tail import last_line, position
+
+STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed")
+
+
+class Status(NamedTuple):
+    """Where one trial is.
+
+    Attributes:
+      name: of the trial.
+      state: one of `STATES`. Preempted: it was stopped, is saved, and waits in the queue to go on; also after its time
+        limit. Cancelled: it has not finished, without an error, and nobody will go on with it until it is launched.
+      active: whether it runs or will run without being launched again.
+      step: the last one on record.
+      steps: how many there are to be.
+      objective: of that step, the mean over seeds; None before the first.
+      eta: seconds until it is done, if it runs; None if not known.
+      note: why it is where it is.
+    """
+
+    name: str
+    state: str
+    active: bool
+    step: int
+    steps: int
+    objective: float | None
+    eta: float | None
+    note: str
+
+
+def sweep_status(folder: SweepFolder, record: Mapping[str, Mapping[str, Any]]) -> list[Status]:
+    """Where the trials of a record are."""
+    queue = slurm.queue_states([entry["job"] for entry in record.values() if entry["job"]])
+    return [trial_status(folder, name, entry, queue) for name, entry in record.items()]
+
+
+def trial_status(
+    folder: SweepFolder, name: str, entry: Mapping[str, Any], queue: Mapping[str, slurm.Queued] | None = None
+) -> Status:
+    """Where one trial is.
+
+    Args:
+      folder: of the sweep.
+      name: of the trial.
+      entry: what the record says of it.
+      queue: what Slurm says of jobs.
+    """
+    run_dir, steps = folder.run_dir(name), entry["steps"]
+    state, active, note = _state(folder, name, (queue or {}).get(entry["job"], slurm.Queued("")), entry["job"])
+    step, objective, rate = position(run_dir)
+    if (run_dir.done_steps() or 0) >= steps:
+        state, active, note = "done", False, ""
+    eta = (steps - step) / rate if rate and state == "running" else None
+    return Status(name, state, active, step, steps, objective, eta, note)
+
+
+def _state(folder: SweepFolder, name: str, queued: slurm.Queued, job: str | None) -> tuple[str, bool, str]:
+    """State, whether it is active, and a note, of a trial that is not done."""
+    attempts, said = folder.read_attempts(name), last_line(folder.log_file(name))
+    if queued.state in slurm.PENDING:
+        return ("preempted", True, said) if attempts.count else ("waiting", True, f"job {job}: {queued.reason}")
+    if queued.state in slurm.RUNNING or is_locked(folder.log_file(name)):
+        return "running", True, f"job {job}" if job else ""
+    if attempts.status not in (None, 0, *CONTINUE):
+        return "failed", False, said
+    if queued.state == "PREEMPTED":  # by a Slurm that does not requeue
+        return "preempted", False, said
+    if queued.state not in ("", "CANCELLED", "COMPLETED") and attempts.status is None:
+        return "failed", False, f"Slurm says {queued.state} of job {job}"
+    if job or attempts.count:
+        state = f"Slurm says {queued.state} of job {job}" if queued.state else f"job {job} has left the queue"
+        return "cancelled", False, "; ".join(([state] if job else []) + ([said] if attempts.status else []))
+    return "waiting", False, "not launched"
+
+
+def summary_line(found: Sequence[Status]) -> str:
+    """How many trials are in which state."""
+    counts = Counter(status.state for status in found)
+    return f"{len(found)} trials: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+
+
+def table(found: Iterable[Status]) -> list[str]:
+    """One line for each trial, below a heading."""
+    rows = [("trial", "state", "step", "objective", "ETA", "")]
+    for status in found:
+        step = f"{status.step:,} / {status.steps:,}"
+        objective = "" if status.objective is None else f"{status.objective:.2f}"
+        rows.append((status.name, status.state, step, objective, _clock(status.eta), status.note))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = [
+        [f"{cell:{side}{width}}" for cell, side, width in zip(row, "<<>>><", widths, strict=True)] for row in rows
+    ]
+    return ["  ".join(cells).rstrip() for cells in aligned]
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    days, rest = divmod(int(seconds), 86_400)
+    return (f"{days}d " if days else "") + time.strftime("%H:%M:%S", time.gmtime(rest))

@@ -1,0 +1,70 @@
+"""The last lines of files that grow, read without the rest of them."""
+
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from disarm_jax.experiment.rundir import RunDir
+
+TAIL_BYTES = 20_000  # about a hundred rows
+
+
+class Position(NamedTuple):
+    """Where a run is.
+
+    Attributes:
+      step: the last one on record.
+      objective: of that step, the mean over seeds; None before the first.
+      steps_per_second: with everything that happens between steps; None if not known.
+    """
+
+    step: int
+    objective: float | None
+    steps_per_second: float | None
+
+
+def position(run_dir: RunDir) -> Position:
+    """Where a run is, from the ends of its files."""
+    rows = [row for row in _rows(run_dir.metrics_file) if "objective" in row]
+    timings = _rows(run_dir.timings_file)
+    step = rows[-1]["step"] if rows else 0
+    objective = float(np.mean([row["objective"] for row in rows if row["step"] == step])) if rows else None
+    usual = [row for row in timings if row["what"] != "compile and train"] or timings
+    seconds = sum(row["seconds"] for row in usual)
+    made = sum(row.get("steps", 0) for row in usual)
+    return Position(step, objective, made / seconds if seconds and made else None)
+
+
+def last_step(run_dir: RunDir) -> int:
+    """The last step on record."""
+    return max((row["step"] for row in _rows(run_dir.metrics_file)), default=0)
+
+
+def last_line(file: pathlib.Path) -> str:
+    """The last line that says anything, without what a progress bar has overwritten; empty if there is none."""
+    lines = [line.rsplit("\r", 1)[-1].strip() for line in _tail(file).split("\n")]
+    return next((line for line in reversed(lines) if line), "")
+
+
+def _rows(file: pathlib.Path) -> list[dict[str, Any]]:
+    rows = []
+    for line in _tail(file).splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # cut short, at either end
+            continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append(row)
+    return rows
+
+
+def _tail(file: pathlib.Path) -> str:
+    try:
+        with open(file, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            return stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""

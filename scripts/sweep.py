@@ -1,0 +1,217 @@
+"""Runs the sweep that a config file states, on Slurm or on this machine, and tells where its trials are.
+
+    python -m scripts.sweep --config configs/sweeps/elbo.py --out runs/elbo --dry_run
+    python -m scripts.sweep --config configs/sweeps/elbo.py --out runs/elbo --cluster slurm --partition gpu --gpus 1
+    python -m scripts.sweep --config configs/sweeps/elbo.py --out runs/elbo --only dataset=mnist --config.steps=20000
+    python -m scripts.sweep --status runs/elbo
+
+`--cluster slurm` submits one job array and returns; `local` runs as many trials side by side as this machine has cores
+or GPUs; `debug` runs one after the other in this process, where a debugger reaches them. Every trial has its own run
+directory in `--out`, named after what varies. The same command once more launches what is missing or was interrupted,
+and with `--rerun_failed` also what has failed. `--config.field=value` holds for all trials.
+
+Exit status: 0 submitted, or all trials are done; 75 interrupted and saved; 1 otherwise, with one line that says why.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from disarm_jax.experiment.command_line import parse_flags
+from disarm_jax.experiment.config import differences
+from disarm_jax.experiment.devices import one_cpu_device_per_core
+from disarm_jax.experiment.rundir import RunDirError
+from disarm_jax.experiment.train import RUN_ME_AGAIN, Interrupted, train
+from disarm_jax.sweep import local, slurm
+from disarm_jax.sweep.attempt import Task
+from disarm_jax.sweep.folder import SweepFolder
+from disarm_jax.sweep.status import Status, summary_line, sweep_status, table
+from disarm_jax.sweep.trials import SweepError, Trial, main_command, make_trials, read_points, select
+
+CLUSTERS = ("slurm", "local", "debug")
+# What a GPU computes depends on the order of its threads otherwise, and a continued run would end with other bits.
+GPU_FLAGS = "--xla_gpu_deterministic_ops=true"
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
+    options = {"flag_values": values}
+    config_flags.DEFINE_config_file("config", None, "The config file, with get_hyper.", lock_config=True, **options)
+    flags.DEFINE_string("out", None, "Folder of the sweep.", **options)
+    flags.DEFINE_string("status", None, "Tell where the trials of the sweep in this folder are.", **options)
+    flags.DEFINE_enum("cluster", "local", CLUSTERS, "Where the trials run.", **options)
+    flags.DEFINE_multi_string("only", [], "field=value: only trials with this value; repeatable.", **options)
+    flags.DEFINE_bool("dry_run", False, "Print every command and the resources, and do nothing.", **options)
+    flags.DEFINE_bool("rerun_failed", False, "Launch failed trials as well.", **options)
+    flags.DEFINE_integer("max_parallel", None, "Trials at once at most.", lower_bound=1, **options)
+    flags.DEFINE_integer("gpus", None, "GPUs of a trial; default 0 on Slurm, here 1 if any.", lower_bound=0, **options)
+    cpus = "CPUs of a trial; default on Slurm one per seed up to 4, or 2 beside a GPU; here an equal share."
+    flags.DEFINE_integer("cpus", None, cpus, lower_bound=1, **options)
+    flags.DEFINE_float("mem_gb", None, "Slurm: memory of a trial.", lower_bound=0.1, **options)
+    flags.DEFINE_integer("time_min", 240, "Slurm: minutes after which a job is requeued.", lower_bound=1, **options)
+    flags.DEFINE_string("partition", None, "Slurm: partition.", **options)
+    flags.DEFINE_multi_string("sbatch", [], 'Slurm: further options, "key=value,…"; repeatable.', **options)
+    flags.DEFINE_multi_string("setup", [], "A line of shell to run before each trial; repeatable.", **options)
+
+
+def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """One launch, or the status."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    try:
+        sys.exit(show_status(values.status) if values.status is not None else launch(values))
+    except (RunDirError, SweepError) as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {error.strerror or error}: {error.filename or values.out}")
+
+
+def show_status(path: str) -> int:
+    """Prints where all trials of a folder are; the exit status."""
+    folder = SweepFolder(path)
+    record = folder.read_record()
+    if not record:
+        raise SweepError(f"no sweep was launched in {path}: it has no sweep.json")
+    found = sweep_status(folder, record)
+    print("\n".join([*table(found), summary_line(found)]))
+    return 0 if all(status.state == "done" for status in found) else 1
+
+
+def launch(values: flags.FlagValues) -> int:
+    """Checks everything, then submits or runs what is to be done; the exit status."""
+    if values.config is None or values.out is None:
+        raise SweepError("--config and --out are needed, or --status; for instance --config configs/sweeps/elbo.py")
+    config_file = config_flags.get_config_filename(values["config"])
+    if not isinstance(values.config, ConfigDict):  # a file that is not there is told by whoever asks for a field
+        raise SweepError(f"--config: no such file: {config_file}")
+    every = make_trials(values.config, read_points(config_file), config_flags.get_override_values(values["config"]))
+    trials, folder = select(every, values.only), SweepFolder(values.out)
+    for trial in trials:
+        check_owner(folder, trial)
+    resources = read_resources(values, trials)
+    shares = []
+    if values.cluster == "local":
+        shares = local.machine_shares(len(every), values.gpus, values.cpus, values.max_parallel)
+    elif values.cluster == "slurm" and not values.dry_run:
+        slurm.check(resources.partition)
+    elif values.cluster == "debug" and values.setup:
+        raise SweepError("--setup is for slurm and local; debug runs in this process")
+    gpus = resources.gpus if values.cluster == "slurm" else sum(len(share.gpus) for share in shares)
+    tasks = [make_task(trial, config_file, folder, values, resources, gpus) for trial in trials]
+    record = {
+        task.name: {"command": task.command, "steps": trial.config["steps"], "job": None}
+        for task, trial in zip(tasks, trials, strict=True)
+    }
+    if values.dry_run:
+        where = {"slurm": f"slurm, each with {resources}", "debug": "debug, one after the other"}
+        where["local"] = f"local, {len(shares)} at once: one each on {'; '.join(map(str, shares))}"
+        return dry_run(tasks, plan(folder, record, values.rerun_failed), where[values.cluster])
+    with folder.locked():
+        chosen = plan(folder, record, values.rerun_failed)
+        todo = [task for task in tasks if chosen[task.name][1]]
+        tell_skipped([status for status, chose in chosen.values() if not chose], len(tasks))
+        folder.forget_attempts(task.name for task in todo)
+        folder.write_record({task.name: record[task.name] for task in todo})
+        if todo and values.cluster == "slurm":
+            jobs = slurm.submit(todo, folder, resources)
+            submitted = {task.name: record[task.name] | {"job": job} for task, job in zip(todo, jobs, strict=True)}
+            folder.write_record(submitted)
+            print(f"submitted {len(todo)} trials as job {jobs[0].partition('_')[0]}, each with {resources}")
+            print(f"python -m scripts.sweep --status {shlex.quote(values.out)}")
+        elif values.cluster == "local" and not local.run_local(todo, folder, record, shares):
+            return RUN_ME_AGAIN
+        elif values.cluster == "debug":
+            names = {task.name for task in todo}
+            run_here([trial for trial in trials if trial.name in names], folder)
+    known = folder.read_record()
+    found = sweep_status(folder, {name: known.get(name, entry) for name, entry in record.items()})
+    if values.cluster != "slurm":
+        print(summary_line(found))
+    submitted = values.cluster == "slurm" and todo
+    return 0 if submitted or all(status.state == "done" for status in found) else 1
+
+
+def check_owner(folder: SweepFolder, trial: Trial) -> None:
+    """Refuses a run directory of another config, in one line."""
+    run_dir = folder.run_dir(trial.name)
+    if run_dir.config_file.exists() and (found := differences(run_dir.read_config(), trial.config)):
+        raise SweepError(f"{run_dir.path} is the run of another config; choose another --out. {'; '.join(found)}")
+
+
+def read_resources(values: flags.FlagValues, trials: Sequence[Trial]) -> slurm.Resources:
+    """What each Slurm job asks for."""
+    gpus = values.gpus or 0
+    cpus = values.cpus or (2 if gpus else min(4, max(len(trial.config["seeds"]) for trial in trials)))
+    limits = (values.mem_gb, values.time_min, values.max_parallel)
+    options = slurm.parse_sbatch(values.sbatch)
+    return slurm.Resources(values.partition, gpus, cpus, *limits, options, tuple(values.setup))
+
+
+def make_task(
+    trial: Trial,
+    config_file: str,
+    folder: SweepFolder,
+    values: flags.FlagValues,
+    resources: slurm.Resources,
+    gpus: int,
+) -> Task:
+    """What a process needs to know to attempt a trial."""
+    command = main_command(sys.executable, config_file, trial, folder.path / trial.name)
+    env = {}
+    if values.cluster == "slurm" and not gpus:
+        # As many threads and devices as were asked for, however many cores a node has: the bits depend on both.
+        env["PJRT_NPROC"] = str(resources.cpus)
+        if "JAX_NUM_CPU_DEVICES" not in os.environ and "device_count" not in os.environ.get("XLA_FLAGS", ""):
+            env["JAX_NUM_CPU_DEVICES"] = str(min(resources.cpus, len(trial.config["seeds"])))
+    setup = tuple(values.setup) if values.cluster == "local" else ()  # Slurm's jobs begin with it
+    return Task(trial.name, tuple(command), str(folder.path), os.getcwd(), env, GPU_FLAGS if gpus else "", setup)
+
+
+def plan(folder: SweepFolder, record: dict, rerun_failed: bool) -> dict[str, tuple[Status, bool]]:
+    """Where each trial is, and whether it is to be launched."""
+    known = folder.read_record()
+    current = {name: entry | {"job": known.get(name, entry)["job"]} for name, entry in record.items()}
+    left = ("done",) if rerun_failed else ("done", "failed")
+    found = sweep_status(folder, current)
+    return {status.name: (status, not status.active and status.state not in left) for status in found}
+
+
+def dry_run(tasks: Sequence[Task], chosen: dict[str, tuple[Status, bool]], where: str) -> int:
+    """Prints what a launch would do."""
+    for task in tasks:
+        status, chose = chosen[task.name]
+        print(f"{task.name}: {'would be launched' if chose else status.state}")
+        print(f"    {shlex.join(task.command)}")
+    print(f"{len(tasks)} trials, {sum(chose for _, chose in chosen.values())} of them to be launched on {where}")
+    return 0
+
+
+def tell_skipped(skipped: Sequence[Status], count: int) -> None:
+    """Says which trials are left alone."""
+    for state in sorted({status.state for status in skipped}):
+        names = [status.name for status in skipped if status.state == state]
+        print(f"{len(names)} of {count} trials are {state} and left alone", file=sys.stderr)
+        if state == "failed":
+            print(f"  {'; '.join(names)}; --rerun_failed launches them again", file=sys.stderr)
+
+
+def run_here(trials: Sequence[Trial], folder: SweepFolder) -> None:
+    """One after the other in this process; what they raise is not caught."""
+    one_cpu_device_per_core(max((len(trial.config["seeds"]) for trial in trials), default=1))
+    for trial in trials:
+        print(f"== {trial.name}", file=sys.stderr)
+        try:
+            train(trial.config, folder.path / trial.name)
+        except Interrupted as interrupted:
+            print(f"{interrupted}; the same command continues", file=sys.stderr)
+            sys.exit(RUN_ME_AGAIN)
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    logging.set_verbosity(logging.WARNING)
+    app.run(main, flags_parser=parse_flags)

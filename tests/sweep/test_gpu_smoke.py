@@ -1,0 +1,81 @@
+"""The check of a GPU node, on pretended devices."""
+
+import sys
+import warnings
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from jax.experimental.compilation_cache import compilation_cache
+from tiny import tiny_settings
+
+from disarm_jax.experiment import train as loop
+from disarm_jax.experiment.rundir import append_rows
+from scripts import gpu_smoke
+
+
+def smoke(*arguments):
+    values, argv = flags.FlagValues(), ["gpu_smoke", *arguments]
+    with mock.patch.object(sys, "argv", argv), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which ml_collections reads a file
+        gpu_smoke.define_flags(values)
+        rest = values(argv)
+    gpu_smoke.main(rest, values)
+
+
+@pytest.fixture
+def arguments(tmp_path, monkeypatch, quick_compile):
+    monkeypatch.setattr(loop, "draw_curves", lambda *unused: None)
+    monkeypatch.setattr(loop, "draw_samples", lambda *unused: None)
+    fields = [f"--config.{name}={value}" for name, value in tiny_settings(tmp_path).items()]
+    return ["--platform=cpu", "--steps=40", *fields]
+
+
+@pytest.fixture
+def compiled_once(tmp_path):
+    """One device has the same programs three times."""
+    old = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compilations"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", old[0])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", old[1])
+    compilation_cache.reset_cache()
+
+
+def test_all_is_well_here(arguments, compiled_once, capsys):
+    smoke(*arguments)
+    said = capsys.readouterr().out
+    assert f"{len(jax.devices())} × cpu (cpu)" in said
+    assert said.count("steps/s of 4 seeds") == 4
+    assert "one device twice: the same bits" in said
+    assert said.endswith("all is well\n")
+
+
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [
+        ((1.0, 1.0, 1.03, 1.0), "one device and all 4 devices do not learn the same"),
+        ((1.0, 1.0, 1.0, np.nan), "one device and one CPU device do not learn the same"),
+        ((1.0, 1.0001, 1.0, 1.0), "one device twice gave other bits"),
+    ],
+)
+def test_what_differs_is_told(arguments, monkeypatch, objectives, message):
+    values = iter(objectives)
+
+    def pretend(config, workdir, devices):
+        workdir.mkdir()
+        append_rows(workdir / "metrics.jsonl", [{"step": 1, "seed": 0, "objective": next(values)}])
+        return {"times": {"steps_per_second": 1.0}}
+
+    monkeypatch.setattr(gpu_smoke, "train", pretend)
+    with pytest.raises(SystemExit, match=f"error: {message}"):
+        smoke(*arguments)
+
+
+def test_no_gpu():
+    with pytest.raises(SystemExit, match="error: JAX sees no gpu, only cpu; "):
+        smoke()

@@ -1,0 +1,218 @@
+"""What a config file states becomes trials with good names; what is wrong is refused in one line before any work."""
+
+import importlib
+import re
+import shlex
+
+import pytest
+from sweeping import run, write_config
+from test_configs import parsed
+
+from configs import base
+from disarm_jax.experiment.config import resolve
+from disarm_jax.sweep import slurm
+from disarm_jax.sweep.trials import SweepError, main_command, make_trials, read_points, select, trial_names
+
+SWEEPS = {"elbo": 24, "layers": 36, "multisample": 24}
+
+
+def trials_of(name):
+    file = f"configs/sweeps/{name}.py"
+    config = importlib.import_module(f"configs.sweeps.{name}").get_config()
+    return make_trials(config, read_points(file), {})
+
+
+class TestPaper:
+    @pytest.mark.parametrize("name", SWEEPS)
+    def test_every_sweep_is_good(self, name):
+        trials = trials_of(name)
+        assert len(trials) == SWEEPS[name]
+        assert all(len(trial.config["seeds"]) == 5 and trial.config["steps"] == 1_000_000 for trial in trials)
+        doc = importlib.import_module(f"configs.sweeps.{name}").__doc__
+        assert f"{SWEEPS[name]} trials" in doc
+        assert re.search(r"about \d+ hours of one core", doc)
+
+    @pytest.mark.parametrize(
+        ("name", "file", "options"),
+        [
+            ("dataset=mnist,model.hidden=none,estimator=disarm", "elbo_linear", []),
+            ("dataset=omniglot,model.hidden=200-200,estimator=relax", "elbo_nonlinear", ["omniglot", "relax"]),
+            ("dataset=mnist,model.latents=200-200-200,estimator=arm", "layers_3", ["mnist", "arm"]),
+            (
+                "dataset=mnist,model.hidden=none,estimator=multisample_disarm,objective.num_samples=10",
+                "multisample_disarm_10",
+                [],
+            ),
+            ("dataset=mnist,model.hidden=none,estimator=vimco,objective.num_samples=2", "vimco_2", []),
+        ],
+    )
+    def test_trials_are_the_experiments_of_the_single_configs(self, name, file, options):
+        config = importlib.import_module(f"configs.{file}").get_config()
+        if options:
+            config.dataset.name, config.estimator.name = options
+        everything = {trial.name: trial.config for sweep in SWEEPS for trial in trials_of(sweep)}
+        assert everything[name] == resolve(config)
+
+    @pytest.mark.parametrize("name", SWEEPS)
+    def test_commands_of_the_docstrings_are_good(self, name, tmp_path, capsys):
+        doc = importlib.import_module(f"configs.sweeps.{name}").__doc__
+        commands = re.findall(r"^    python -m scripts.sweep (.*)$", doc, re.M)
+        assert len(commands) == 2
+        for command in commands:
+            out = f"--out={tmp_path / 'out'}"
+            assert run(*shlex.split(command), out, "--dry_run") == 0
+            assert f"--config=configs/sweeps/{name}.py" in capsys.readouterr().out
+        assert not (tmp_path / "out").exists()
+
+
+POINTS = [
+    {"optimizer.encoder.learning_rate": 1e-3, "seeds": (1, 2), "dataset.data_dir": "/a b"},
+    {"model.signed_input": False, "variance.estimators": ["arm", "relax"], "estimator.options.num_pairs": 2},
+    {"estimator.options.num_pairs": None, "model.hidden": ()},
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_main_reads_the_config_that_was_checked(point):
+    config = base.get_config()
+    config.steps = 7000
+    (trial,) = make_trials(config, [point], {"steps": 7000})
+    command = main_command("python", "configs/base.py", trial, "/out/trial")
+    assert command[:4] == ["python", "-m", "main", "--config=configs/base.py"]
+    fields = [argument for argument in command if argument.startswith("--config.")]
+    assert "--config.steps=7000" in fields
+    assert resolve(parsed("base", *fields)) == trial.config
+
+
+class TestNames:
+    def test_they_show_what_varies(self):
+        points = [{"steps": 1, "dataset.name": "mnist", "model.hidden": ()}]
+        assert trial_names(points) == ["steps=1,dataset=mnist,model.hidden=none"]
+        points.append({"steps": 1, "dataset.name": "mnist", "model.hidden": (200, 200)})
+        assert trial_names(points) == ["model.hidden=none", "model.hidden=200-200"]
+        assert trial_names([{}, {"steps": 2}]) == ["trial", "steps=2"]
+
+    def test_they_do_not_depend_on_the_rest_of_the_sweep(self):
+        points = [{"steps": number, "estimator.name": name} for number in (1, 2) for name in ("arm", "disarm")]
+        assert trial_names(points[::-1]) == trial_names(points)[::-1]
+        assert trial_names([*points, {"steps": 3, "estimator.name": "arm"}])[:4] == trial_names(points)
+
+    def test_they_are_safe_and_different(self):
+        values = ["a/b", "a_b", "a b", "..", "a" * 400, "a" * 401, "é", "mine:arm", "--x", "$(x)"]
+        names = trial_names([{"dataset.path": value} for value in values])
+        assert len(set(names)) == len(names)
+        for name in names:
+            assert re.fullmatch(r"dataset\.path=[\w.,=+-]+", name, re.ASCII)
+            assert len(name) < 200
+
+    @pytest.mark.parametrize(
+        ("only", "count"),
+        [
+            ([], 24),
+            (["dataset=mnist"], 8),
+            (["dataset.name=mnist", "dataset=omniglot"], 16),
+            (["model.hidden=none"], 12),
+            (["model.hidden=(200, 200)", "config.estimator.name=arm"], 3),
+        ],
+    )
+    def test_only(self, only, count):
+        trials = trials_of("elbo")
+        chosen = select(trials, only)
+        assert len(chosen) == count
+        assert set(map(str, chosen)) <= set(map(str, trials))  # with the same names
+
+
+# What get_hyper returns, further flags, and what the message must match.
+BAD = [
+    ('hyper.sweep("nosuch", [1])', [], r"sets 'nosuch', but the config has no such field"),
+    ('hyper.sweep("model.nosuch", [1])', [], r"sets 'model\.nosuch', but the config has no such field"),
+    ('hyper.sweep("model", [1])', [], r"sets 'model', but the config has no such field"),
+    ('hyper.product([hyper.sweep("steps", [5]), []])', [], r"is empty: a product with a sweep over no values"),
+    ("[]", [], r"the sweep of .* is empty"),
+    ("None", [], r"must return a list of dicts"),
+    ("hyper.nosuch()", [], r"get_hyper of .*: module .* has no attribute 'nosuch'"),
+    ('hyper.sweep("steps", [5, 10, 5])', [], r"the same trial twice: steps=5 and steps=5"),
+    ('hyper.chainit([hyper.sweep("steps", [20, 5]), [{}]])', [], r"the same trial twice: steps=20 and trial"),
+    ('hyper.sweep("estimator.name", ["arm", "amr"])', [], r"estimator=amr: estimator\.name is 'amr'; accepted: arm"),
+    ('hyper.sweep("steps", ["many"])', [], r"steps=many: .*'steps'.*many.*int"),
+    ('hyper.sweep("estimator.options.num_pairs", [{}])', [], r"sets estimator\.options\.num_pairs to \{\}; accepted"),
+    ('hyper.sweep("steps", [None])', [], r"sets steps to None; accepted: numbers"),
+    ("hyper.zipit([[{}], []])", [], r"get_hyper of .*: zip\(\) argument 2 is shorter"),
+    ('hyper.sweep("steps", [5])', ["--config.steps=6"], r"--config\.steps is swept, so it cannot be set for all"),
+    ('hyper.sweep("steps", [5])', ["--only=steps=6"], r"--only=steps=6: no trial has this value; accepted: 5"),
+    ('hyper.sweep("steps", [5])', ["--only=seeds=6"], r"--only=seeds=6: .*accepted: fields that are swept"),
+    ('hyper.sweep("steps", [5])', ["--config.batch_size=0"], r"steps=5: batch_size is 0; accepted"),
+    ('hyper.sweep("steps", [5])', ["--cluster=debug", "--setup=true"], r"--setup is for slurm and local"),
+    ('hyper.sweep("steps", [5])', ["--cpus=9999"], r"--cpus=9999: this machine has 0 GPUs and \d+ cores"),
+    ('hyper.sweep("steps", [5])', ["--gpus=9"], r"--gpus=9 --cpus=1: this machine has 0 GPUs"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=a b"], r"--sbatch=a b: accepted: options of sbatch as key=value"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=qos=x,array=3"], r"--sbatch=array=3: accepted: .*except array"),
+    ('hyper.sweep("steps", [5])', ["stray"], r"unexpected arguments \['stray'\]"),
+]
+
+
+@pytest.mark.parametrize(("hyper", "more", "message"), BAD)
+def test_bad_sweeps_are_refused(hyper, more, message, tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = run(f"--config={write_config(tmp_path, hyper)}", f"--out={tmp_path / 'out'}", *more)
+    assert re.match("error: ", found)
+    assert re.search(message, found), found
+    assert "\n" not in found
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_state_no_sweep(tmp_path):
+    assert "has no function get_hyper" in run("--config=configs/base.py", f"--out={tmp_path / 'out'}")
+    assert "no such file: nosuch.py" in run("--config=nosuch.py", f"--out={tmp_path / 'out'}")
+    assert "--config and --out are needed" in run("--config=configs/sweeps/elbo.py")
+    assert "--config and --out are needed" in run(f"--out={tmp_path}")
+    assert "no sweep was launched in" in run(f"--status={tmp_path}")
+
+
+class TestSlurmIsAsked:
+    """Answers of pretended programs."""
+
+    @pytest.fixture
+    def programs(self, tmp_path, monkeypatch):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        monkeypatch.setenv("PATH", str(folder))
+
+        def write(name, script):
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+
+        return write
+
+    def refusal(self, tmp_path, *more):
+        return run(f"--config={write_config(tmp_path)}", f"--out={tmp_path / 'out'}", "--cluster=slurm", *more)
+
+    def test_no_slurm(self, tmp_path, programs):
+        assert self.refusal(tmp_path).startswith("error: no Slurm on this machine: there is no sbatch")
+
+    def test_no_answer(self, tmp_path, programs):
+        programs("sbatch", "exit 1")
+        programs("sinfo", "echo slurm_load_partitions: Unable to contact >&2; exit 1")
+        expected = "error: Slurm does not answer: slurm_load_partitions: Unable to contact"
+        assert self.refusal(tmp_path) == expected
+
+    def test_no_such_partition(self, tmp_path, programs):
+        programs("sbatch", "exit 1")
+        programs("sinfo", "echo short; echo long")
+        message = "error: --partition=gpu: no such partition; accepted: long, short"
+        assert self.refusal(tmp_path, "--partition=gpu") == message
+        assert not (tmp_path / "out").exists()
+
+    def test_it_refuses(self, tmp_path, programs):
+        programs("sinfo", "echo short")
+        programs("srun", "exit 1")
+        programs("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+        assert self.refusal(tmp_path, "--sbatch=account=x") == (
+            "error: Slurm has refused the job: sbatch: error: Invalid account"
+        )
+
+
+def test_sbatch_options():
+    assert slurm.parse_sbatch(["a=1,b-c=2,3", "exclusive", ""]) == {"a": "1", "b-c": "2,3", "exclusive": True}
+    with pytest.raises(SweepError):
+        slurm.parse_sbatch(["signal=USR1@5"])
