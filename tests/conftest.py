@@ -1,11 +1,16 @@
 """Settings of the whole suite: JAX's laxness is an error here."""
 
+import signal
+
 import jax
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 4)  # seeds are spread over devices
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background, where what we start would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

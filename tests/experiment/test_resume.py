@@ -450,7 +450,6 @@ class TestProcesses:
 
     def test_signals(self, folder, long_reference, env, tmp_path):
         run_dir, command = RunDir(tmp_path / "run"), command_of(folder, tmp_path / "run")
-        command = ["env", "--default-signal=INT", *command]  # a suite in the background ignores Ctrl-C, and so would it
         for number in (signal.SIGTERM, signal.SIGINT):
             reached = max((row["step"] for row in run_dir.read_metrics()), default=0)
             process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
