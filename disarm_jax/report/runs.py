@@ -42,7 +42,7 @@ class Run(NamedTuple):
     def device(self) -> str:
         """What it ran on; empty before the run has ended."""
         device = self.summary.get("device")
-        return f"{device.get('count')} × {device.get('kind')}, {device.get('processor', 'unknown')}" if device else ""
+        return f"{device['count']} × {device['kind']}, {device.get('processor', 'unknown')}" if device else ""
 
     @property
     def command(self) -> str:
