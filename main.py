@@ -20,7 +20,7 @@ from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.devices import one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
 from disarm_jax.experiment.rundir import RunDirError, default_workdir
-from disarm_jax.experiment.summary import summary_text
+from disarm_jax.experiment.summary import metric_lines, summary_text
 from disarm_jax.experiment.train import RUN_ME_AGAIN, Interrupted, NonFiniteError, train
 
 MODES = ("train", "eval")
@@ -64,9 +64,7 @@ def run_evaluation() -> None:
     if _WORKDIR.value is None:
         raise RunDirError("--workdir is missing: the run directory to evaluate")
     file, results = evaluate_run(_WORKDIR.value, _NUM_SAMPLES.value)
-    for name, metric in results["metrics"].items():
-        error = f" ± {metric['stderr']:.4g}" if metric["stderr"] is not None else ""
-        print(f"  {name:<34} {metric['mean']:.6g}{error}")
+    print("\n".join(metric_lines(results["metrics"])))
     print(f"written to {file}")
 
 

@@ -1,9 +1,11 @@
-"""Files that are whole or not there at all, however the process that writes them ends."""
+"""Files that are whole or not there at all, and locks that end with their process, however it ends."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -30,6 +32,31 @@ def whole_file(file: pathlib.Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def lock_file(descriptor: int) -> bool:
+    """Takes the lock of an open file, which ends with the last process that has it open; False if another has it."""
+    for _ in range(5):  # `is_locked` has it for a moment
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:
+            return True  # a file system without locks
+    return False
+
+
+def is_locked(file: pathlib.Path) -> bool:
+    """Whether some process has the lock of a file."""
+    try:
+        with open(file, "rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # no such file, or a file system without locks
+    return False
 
 
 def _umask() -> int:

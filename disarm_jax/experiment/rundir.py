@@ -13,7 +13,6 @@
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from disarm_jax.experiment.config import ConfigError, changeable, differences, flat
-from disarm_jax.files import whole_file
+from disarm_jax.files import lock_file, whole_file
 
 
 class RunDirError(RuntimeError):
@@ -62,12 +61,8 @@ class RunDir:
         """Makes the directory and keeps other processes out of it; the lock ends with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunDirError(f"another process is training in {self.path}") from None
-            except OSError:
-                pass  # a file system without locks
+            if not lock_file(lock.fileno()):
+                raise RunDirError(f"another process is training in {self.path}")
             yield
 
     def read_config(self) -> dict[str, Any]:

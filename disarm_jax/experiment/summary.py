@@ -86,12 +86,19 @@ def _version(package: str) -> str:
         return "unknown"
 
 
+def metric_lines(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Metrics, as `final_metrics` gives them, for people: one line each."""
+    lines = []
+    for name, metric in metrics.items():
+        error = f" ± {metric['stderr']:.4g}" if metric["stderr"] is not None else ""
+        lines.append(f"  {name:<34} {metric['mean']:.6g}{error}")
+    return lines
+
+
 def summary_text(summary: Mapping[str, Any]) -> str:
     """The summary as a few lines for people."""
     lines = [f"{summary['estimators'][0]}, {summary['steps']:,} steps, seeds {', '.join(map(str, summary['seeds']))}"]
-    for name, metric in summary["metrics"].items():
-        error = f" ± {metric['stderr']:.4g}" if metric["stderr"] is not None else ""
-        lines.append(f"  {name:<34} {metric['mean']:.6g}{error}")
+    lines += metric_lines(summary["metrics"])
     times, rate = summary["times"], summary["times"]["steps_per_second"]
     speed = f", {rate:,.0f} steps/s" if rate else ""
     lines.append(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.train import RUN_ME_AGAIN, SIGNALS
-from disarm_jax.sweep.folder import SweepFolder, lock_file
+from disarm_jax.files import lock_file
+from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.tail import last_step
 
 # A signal that comes before `main` listens ends it; nothing is lost then either.

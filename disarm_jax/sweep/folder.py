@@ -8,15 +8,14 @@
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.files import lock_file
 from disarm_jax.sweep.trials import SweepError
 
 
@@ -100,28 +99,3 @@ class SweepFolder:
 
     def _attempts_file(self, name: str) -> pathlib.Path:
         return self.logs / f"{name}.json"
-
-
-def lock_file(descriptor: int) -> bool:
-    """Takes the lock of an open file, which ends with the last process that has it open; False if another has it."""
-    for _ in range(5):  # `is_locked` has it for a moment
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:
-            return True  # a file system without locks
-    return False
-
-
-def is_locked(file: pathlib.Path) -> bool:
-    """Whether some process has the lock of a file."""
-    try:
-        with open(file, "rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # no such file, or a file system without locks
-    return False

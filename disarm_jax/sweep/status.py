@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from disarm_jax.files import is_locked
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
-from disarm_jax.sweep.folder import SweepFolder, is_locked
+from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.tail import last_line, position
 
 STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed")
