@@ -112,7 +112,7 @@ class BernoulliVAE(nn.Module):
         """
         pixel_logits = self.decode(b[0])
         x = bernoulli.lift(x, pixel_logits.ndim)
-        total = jnp.sum(x * pixel_logits - jax.nn.softplus(pixel_logits), axis=-1)
+        total = jnp.sum(x * pixel_logits - bernoulli.softplus(pixel_logits), axis=-1)
         for t in range(1, len(b)):
             total = total + bernoulli.log_prob(self.decoder(t, b[t]), b[t - 1])
         return total + bernoulli.log_prob(self.prior, b[-1])
