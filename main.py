@@ -17,7 +17,7 @@ from disarm_jax.data import DataError
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.command_line import parse_flags
 from disarm_jax.experiment.config import ConfigError, resolve
-from disarm_jax.experiment.devices import one_cpu_device_per_core
+from disarm_jax.experiment.devices import keep_compiled_programs, one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
 from disarm_jax.experiment.rundir import RunDirError, default_workdir
 from disarm_jax.experiment.summary import metric_lines, summary_text
@@ -34,6 +34,7 @@ def main(argv: list[str]) -> None:
     """One run, or one evaluation."""
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    keep_compiled_programs()
     try:
         run_evaluation() if _MODE.value == "eval" else run_training()
     except (CheckpointError, ConfigError, DataError, NonFiniteError, RunDirError) as error:

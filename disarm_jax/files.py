@@ -63,3 +63,8 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def user_cache() -> pathlib.Path:
+    """This package's folder in the user's cache folder."""
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "disarm_jax"

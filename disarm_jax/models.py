@@ -37,9 +37,12 @@ class Network(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """`[..., D]` to `[..., features]`."""
         weights = getattr(nn.initializers, self.kernel_init)()
+        leading = x.shape[:-1]
+        x = x.reshape(-1, x.shape[-1])  # XLA copies less in the products of the backward pass than with more axes
         for width in self.hidden:
             x = nn.leaky_relu(nn.Dense(width, kernel_init=weights)(x), self.negative_slope)
-        return nn.Dense(self.features, kernel_init=weights, bias_init=self.bias_init)(x)
+        x = nn.Dense(self.features, kernel_init=weights, bias_init=self.bias_init)(x)
+        return x.reshape(*leading, self.features)
 
 
 class BernoulliVAE(nn.Module):

@@ -13,13 +13,12 @@ import numpy as np
 
 from disarm_jax.data.npz import read_npz
 from disarm_jax.data.types import SPLITS, DataError, Dataset, Provenance, sha256_of_arrays
-from disarm_jax.files import whole_file
+from disarm_jax.files import user_cache, whole_file
 
 
 def data_folder(data_dir: str | pathlib.Path | None) -> pathlib.Path:
     """`data_dir`, or if None `DISARM_DATA_DIR`, or a folder of this package's own in the user's cache folder."""
-    user_cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return pathlib.Path(data_dir or os.environ.get("DISARM_DATA_DIR") or f"{user_cache}/disarm_jax").expanduser()
+    return pathlib.Path(data_dir or os.environ.get("DISARM_DATA_DIR") or user_cache()).expanduser()
 
 
 def cache_file(data_dir: pathlib.Path, name: str) -> pathlib.Path:

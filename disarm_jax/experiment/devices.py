@@ -1,8 +1,13 @@
 """How JAX sees the machine."""
 
+import hashlib
 import os
+import pathlib
+import platform
 
 import jax
+
+from disarm_jax.files import user_cache
 
 
 def usable_cores() -> int:
@@ -19,3 +24,31 @@ def one_cpu_device_per_core(num_seeds: int) -> None:
     chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen and "JAX_NUM_CPU_DEVICES" not in os.environ:
         jax.config.update("jax_num_cpu_devices", min(num_seeds, usable_cores()))
+
+
+def keep_compiled_programs() -> None:
+    """Lets a program that has been compiled once on this kind of machine start without compiling it again.
+
+    In the user's cache, or where JAX_COMPILATION_CACHE_DIR says; JAX_ENABLE_COMPILATION_CACHE=0 switches it off. The
+    folder is named after the processor's instructions, since home directories are shared by machines that differ.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        folder = user_cache() / "compiled" / _instruction_set()
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def processor_name() -> str:
+    """The CPU by name, where the system tells it."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _instruction_set() -> str:
+    flags = _cpuinfo("flags") or _cpuinfo("Features") or ""
+    return f"{platform.machine()}_{hashlib.sha256(flags.encode()).hexdigest()[:12]}"
+
+
+def _cpuinfo(field: str) -> str | None:
+    file = pathlib.Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), None)

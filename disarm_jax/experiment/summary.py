@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import pathlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from disarm_jax.experiment.devices import usable_cores
+from disarm_jax.experiment.devices import processor_name, usable_cores
 from disarm_jax.experiment.run import Prepared
 from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
 from disarm_jax.experiment.seeds import SeedAxis
@@ -59,7 +58,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
             "platform": device.platform,
             "kind": device.device_kind,
             "count": len(axis.devices),
-            "processor": _processor(),
+            "processor": f"{processor_name()}, {usable_cores()} cores",
         },
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "data": prepared.dataset.provenance._asdict(),
@@ -67,16 +66,6 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
     }
     write_text(run_dir.summary_file, json.dumps(summary, indent=2) + "\n")
     return summary
-
-
-def _processor() -> str:
-    """The CPU by name, where the system tells it, and how many cores of it this process may use."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"{name}, {usable_cores()} cores"
 
 
 def _version(package: str) -> str:

@@ -1,0 +1,348 @@
+"""How fast is it, and how fast could it be? One table of one run on one machine.
+
+    python -m scripts.benchmark --out results/benchmark      # about half an hour on two cores
+    python -m scripts.benchmark --quick                      # two minutes
+
+Needs a machine that does nothing else. Every case is compiled first; then all are run in turn, several rounds, with a
+product of large matrices (sgemm) measured in each round as the yardstick. The step is measured on one core, to which
+this process is pinned, as `scripts.sweep` and the seed axis use a machine: one run per core. Writes `benchmark.md`,
+`benchmark.json` and `benchmark.png`. What has been tried, and what helped, is told in `docs/speed.md`.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from absl import app, flags
+
+from disarm_jax.experiment.devices import processor_name, usable_cores
+from disarm_jax.experiment.rundir import write_text
+from scripts import benchmark_cases as cases
+from scripts.benchmark_figure import draw
+
+SPLIT = 10_000  # images of the evaluation
+
+
+class Timing(NamedTuple):
+    """Seconds over the rounds: their median, and half the distance between the quartiles."""
+
+    median: float
+    spread: float
+
+
+def timing(seconds: list[float]) -> Timing:
+    """Of at least two rounds."""
+    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Timing(statistics.median(seconds), (high - low) / 2)
+
+
+def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, Timing]:
+    """Runs all of them once per round, so that what disturbs the machine disturbs all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        for name, run in runs.items():
+            seconds[name].append(run())
+    return {name: timing(times) for name, times in seconds.items()}
+
+
+def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
+    """The steps of all cases, the evaluation, and the yardsticks, on the one core of this process."""
+    pixels, chosen, trained = cases.images(), cases.all_cases(quick), {}
+    for number, case in enumerate(chosen):
+        print(f"compiling {number + 1} of {len(chosen)}: {case.group}, {case.name}", file=sys.stderr)
+        trained[f"{case.group}, {case.name}"] = cases.Training(case.config, pixels)
+    evaluate, evaluation_flops = cases.evaluation(SPLIT // 10 if quick else SPLIT)
+    floats = 1 << 25
+    runs = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
+    times = in_turn(runs | {name: training.run for name, training in trained.items()}, rounds)
+    peak = 2 * 1024**3 / times["sgemm"].median
+    rows = []
+    for case, (name, training) in zip(chosen, trained.items(), strict=True):
+        by_hand = cases.flops_by_hand(case.config)
+        rows.append(
+            {"group": case.group, "name": case.name, "axis": case.axis}
+            | {"seconds": times[name].median, "spread": times[name].spread}
+            | {"flops_by_hand": by_hand, "flops_by_xla": training.xla_flops}
+            | {"of_sgemm_time": times[name].median * peak / (by_hand or training.xla_flops)}
+            | {"temporary_bytes": training.temporary_bytes}
+        )
+    return {
+        "sgemm_flops_per_second": peak,
+        "sgemm_spread": times["sgemm"].spread / times["sgemm"].median,
+        "copy_bytes_per_second": 8 * floats / times["copy"].median,
+        "evaluation": {
+            "images": SPLIT // 10 if quick else SPLIT,
+            "samples": 100,
+            "seconds": times["evaluation"].median,
+            "of_sgemm_peak": evaluation_flops / times["evaluation"].median / peak,
+        },
+        "steps": rows,
+    }
+
+
+class Worker:
+    """A process of its own that trains the linear DisARM model on some cores when told to."""
+
+    def __init__(self, cores: list[int], seeds: int = 1):
+        """Starts it; it compiles while others do."""
+        request = json.dumps({"cores": cores, "seeds": seeds})
+        command = [sys.executable, "-m", "scripts.benchmark_cases", request]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def wait(self) -> None:
+        """Until it is compiled."""
+        if self._process.stdout.readline().strip() != "ready":
+            raise RuntimeError("a process of the benchmark has ended before it was ready")
+
+    def start(self) -> None:
+        """Trains some steps."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def seconds(self) -> float:
+        """Of one step of all its seeds, when it is done."""
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure_cores(cores: list[int], rounds: int) -> dict[str, Timing]:
+    """Seconds of a step by how seeds, devices and processes share the cores: alone, and side by side."""
+    workers = {f"{seeds} seeds on one core": [Worker(cores[:1], seeds)] for seeds in (1, 2, 5)}
+    workers["1 seed, XLA uses all cores"] = [Worker(cores)]
+    workers["1 seed per core, one process"] = [Worker(cores, len(cores))]
+    workers["1 seed per core, one process each"] = [Worker([core]) for core in cores]
+    for group in workers.values():
+        for worker in group:
+            worker.wait()
+
+    def together(group: list[Worker]) -> float:
+        for worker in group:
+            worker.start()
+        return max(worker.seconds() for worker in group)
+
+    times = in_turn({name: lambda group=group: together(group) for name, group in workers.items()}, rounds)
+    for group in workers.values():
+        for worker in group:
+            worker.close()
+    return times
+
+
+def measure_start(rounds: int) -> dict[str, float]:
+    """Seconds of imports, and from the command to the first steps, with and without compiled programs in the cache."""
+
+    def importing(module: str) -> float:
+        code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+    imports = in_turn({name: lambda name=name: importing(name) for name in ("jax", "disarm_jax", "main")}, rounds)
+    result = {f"import {name}": time.median for name, time in imports.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("first step, nothing cached", "first step, cached"):
+            result[name] = _first_step(pathlib.Path(folder), name)
+    return result
+
+
+def _first_step(folder: pathlib.Path, name: str) -> float:
+    """From the command to the first line of metrics, for the linear model and the data set that needs no download."""
+    sizes = ["--config.dataset.name=mnist5k", "--config.seeds=(0,)", "--config.steps=100", "--config.log_every=10"]
+    cadence = [f"--config.{field}=100" for field in ("eval.train_every", "eval.test_every", "checkpoint.every")]
+    command = [sys.executable, "-m", "main", "--config", "configs/elbo_linear.py", *sizes, *cadence]
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder), "DISARM_DATA_DIR": str(folder / "data")}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    metrics, start = folder / name / "metrics.jsonl", time.perf_counter()
+    process = subprocess.Popen(
+        [*command, "--workdir", str(folder / name)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not (metrics.exists() and metrics.stat().st_size):
+        if process.poll() is not None:
+            raise RuntimeError(f"{' '.join(command)} has ended with status {process.returncode} before its first step")
+        time.sleep(0.01)
+    seconds = time.perf_counter() - start
+    process.wait()
+    return seconds
+
+
+class Target(NamedTuple):
+    """What was hoped for, and what came of it."""
+
+    what: str
+    measured: float | None
+    limit: float
+    at_most: bool = True
+
+    def verdict(self) -> str:
+        """In one word."""
+        if self.measured is None:
+            return "not measured"
+        met = self.measured <= self.limit if self.at_most else self.measured >= self.limit
+        return "met" if met else "not met"
+
+
+def targets(results: dict[str, Any]) -> list[Target]:
+    """The project's aims as ratios within one run."""
+    steps = {(row["group"], row["name"]): row for row in results["steps"]}
+    cores, start = results["cores"], results["start"]
+
+    def ratio(group: str, name: str, other_group: str, other: str) -> float | None:
+        if (group, name) not in steps or (other_group, other) not in steps:
+            return None
+        return steps[group, name]["seconds"] / steps[other_group, other]["seconds"]
+
+    def of_sgemm(group: str) -> float:
+        return steps[group, "disarm"]["of_sgemm_time"]
+
+    bounds = [
+        ratio(group, f"multisample_disarm, {k} pairs", group, f"vimco, {2 * k} samples")
+        for group in ("multi-sample, linear", "multi-sample, nonlinear")
+        for k in (1, 10)
+    ]
+    siblings = [ratio("linear", "disarm", "linear", name) for name in ("arm", "reinforce_loo")]
+    depths = [steps[f"{t} layers", "disarm"]["seconds"] for t in (2, 3, 4) if (f"{t} layers", "disarm") in steps]
+    per_core = results["machine"]["cores"] * cores["1 seeds on one core"]
+    shared = min(cores["1 seed per core, one process"], cores["1 seed per core, one process each"])
+    return [
+        Target("linear DisARM step, times the sgemm time of its operations", of_sgemm("linear"), 2.5),
+        Target("nonlinear DisARM step, times the sgemm time of its operations", of_sgemm("nonlinear"), 2.0),
+        Target(f"throughput of {results['machine']['cores']} cores over that of one", per_core / shared, 1.8, False),
+        Target("linear RELAX over DisARM", ratio("linear", "relax", "linear", "disarm"), 2.0),
+        Target("multi-sample DisARM over VIMCO, the largest", max(b for b in bounds if b), 1.1),
+        Target("DisARM over LOO and ARM, the largest distance from 1", max(abs(s - 1) for s in siblings), 0.05),
+        Target(
+            "T layers: step per T + 1 rows, 4 over 2 layers",
+            depths[2] / 5 / (depths[0] / 3) if depths[2:] else None,
+            1.1,
+        ),
+        Target(
+            "5 seeds in one program over one seed, one core",
+            cores["5 seeds on one core"] / cores["1 seeds on one core"],
+            5.2,
+        ),
+        Target("import of disarm_jax over that of jax", start["import disarm_jax"] / start["import jax"], 1.2),
+        Target("seconds to the first step of a cached configuration", start["first step, cached"], 6.0),
+        Target("100-sample bound, share of the sgemm peak", results["evaluation"]["of_sgemm_peak"], 0.4, False),
+    ]
+
+
+def as_markdown(results: dict[str, Any]) -> str:
+    """The table for people."""
+    machine = results["machine"]
+    lines = [
+        "# Benchmark",
+        "",
+        f"{machine['processor']}, {machine['cores']} cores; JAX {machine['jax']}, {machine['platform']}; "
+        f"{results['rounds']} rounds, all cases in turn. Made by `{machine['command']}`.",
+        "",
+        f"sgemm 1024³ on one core: {results['sgemm_flops_per_second'] / 1e9:.0f} GFLOP/s "
+        f"(± {100 * results['sgemm_spread']:.0f}%); memory: {results['copy_bytes_per_second'] / 1e9:.1f} GB/s.",
+        "",
+        "| target | measured | limit | |",
+        "|---|---|---|---|",
+    ]
+    for target in targets(results):
+        measured = "" if target.measured is None else f"{target.measured:.3g}"
+        bound = f"{'≤' if target.at_most else '≥'} {target.limit:g}"
+        lines.append(f"| {target.what} | {measured} | {bound} | {target.verdict()} |")
+    lines += [
+        "",
+        "## Steps",
+        "",
+        "One core; batch 50, 200 bits per layer where nothing else is said. Operations by hand are those of the products",
+        "that a step cannot do without, blank where f is differentiated in b; XLA's count has element-wise work as well.",
+        "The last columns: the time over that of an sgemm with as many operations (by hand, or else XLA's), and memory",
+        "beside state and data.",
+        "",
+        "| model | estimator | ms/step | ± | steps/s | MFLOP by hand | by XLA | × sgemm | MB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in results["steps"]:
+        by_hand = f"{row['flops_by_hand'] / 1e6:.0f}" if row["flops_by_hand"] else ""
+        lines.append(
+            f"| {row['group']} | {row['name']} | {1e3 * row['seconds']:.2f} | {1e3 * row['spread']:.2f} "
+            f"| {1 / row['seconds']:.0f} | {by_hand} | {row['flops_by_xla'] / 1e6:.0f} | {row['of_sgemm_time']:.2f} "
+            f"| {row['temporary_bytes'] / 1e6:.1f} |"
+        )
+    lines += [
+        "",
+        "## Cores",
+        "",
+        "| linear DisARM | ms for a step of all seeds | steps/s of all seeds |",
+        "|---|---|---|",
+    ]
+    for name, seconds in results["cores"].items():
+        seeds = machine["cores"] if "per core" in name else int(name.split()[0])
+        lines.append(f"| {name} | {1e3 * seconds:.2f} | {seeds / seconds:.0f} |")
+    evaluation = results["evaluation"]
+    lines += [
+        "",
+        "## Evaluation and start",
+        "",
+        f"The {evaluation['samples']}-sample bound of {evaluation['images']:,} images: {evaluation['seconds']:.2f} s, "
+        f"{100 * evaluation['of_sgemm_peak']:.0f}% of the sgemm peak.",
+        "",
+        "| | seconds |",
+        "|---|---|",
+        *(f"| {name} | {seconds:.2f} |" for name, seconds in results["start"].items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line."""
+    flags.DEFINE_boolean("quick", False, "Few cases and rounds, under two minutes.", flag_values=values)
+    flags.DEFINE_string("out", None, "Folder for table, JSON and figure; none: print the table.", flag_values=values)
+
+
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """Measures everything, then writes."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    if jax.default_backend() != "cpu":
+        sys.exit(
+            f"error: this benchmark pins cores, the backend is {jax.default_backend()}; accepted: JAX_PLATFORMS=cpu"
+        )
+    cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 9
+    machine = {
+        "processor": processor_name(),
+        "cores": usable_cores(),
+        "platform": platform.platform(),
+        "jax": jax.__version__,
+        "command": "python -m scripts.benchmark" + (" --quick" if values.quick else ""),
+    }
+    by_core = {name: time.median for name, time in measure_cores(cores, rounds).items()}
+    start = measure_start(rounds)
+    os.sched_setaffinity(0, cores[:1])
+    results = {"machine": machine, "rounds": rounds, "cores": by_core, "start": start}
+    results |= measure_steps(values.quick, rounds)
+    table = as_markdown(results)
+    if values.out is None:
+        print(table)
+        return
+    out = pathlib.Path(values.out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "benchmark.md", table)
+    write_text(out / "benchmark.json", json.dumps(results, indent=1) + "\n")
+    draw(results, out / "benchmark.png")
+    print(f"in {out}: benchmark.md, benchmark.json, benchmark.png")
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    app.run(main)

@@ -1,0 +1,218 @@
+"""What `scripts.benchmark` measures: the cases, their floating-point operations, and a process to measure in.
+
+As a program, `python -m scripts.benchmark_cases '{"cores": [0, 1], "seeds": 2}'` trains the linear DisARM model on the
+given cores: it compiles, says "ready", and for every line on its standard input runs a chunk and prints the seconds.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+import disarm_jax as dj
+from disarm_jax.experiment.choices import make_model
+from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.evaluate import mean_bound
+from disarm_jax.experiment.seeds import SeedAxis
+from disarm_jax.experiment.step import make_experiment
+
+PIXELS = 784
+STEPS = 100  # in one compiled chunk; a tenth of it for a step of more than 1 GFLOP
+
+
+class Case(NamedTuple):
+    """A training step to measure.
+
+    Attributes:
+      group: of the table.
+      name: of the row.
+      config: resolved.
+      axis: what grows along the rows of the group, if anything does.
+    """
+
+    group: str
+    name: str
+    config: dict
+    axis: float | None = None
+
+
+def config_of(file: str, **fields: Any) -> dict:
+    """A config file with some fields changed, for one seed, resolved: `config_of("elbo_linear", batch_size=100)`.
+
+    Sections are joined to fields by two underscores.
+    """
+    config: ConfigDict = importlib.import_module(f"configs.{file}").get_config()
+    config.seeds = (0,)
+    for name, value in fields.items():
+        *sections, field = name.split("__")
+        section = config
+        for part in sections:
+            section = section[part]
+        section[field] = value
+    return resolve(config)
+
+
+def all_cases(quick: bool) -> list[Case]:
+    """The rows of the table; a few of each group if it must be quick."""
+    return [*_estimator_cases(quick), *_bound_cases(quick), *_growth_cases(quick)]
+
+
+def _estimator_cases(quick: bool) -> list[Case]:
+    singles = [name for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"]
+    cases = []
+    for group, file in {"linear": "elbo_linear", "nonlinear": "elbo_nonlinear"}.items():
+        few = ("disarm", "reinforce_loo", "arm", "relax") if group == "linear" else ("disarm",)
+        chosen = few if quick else singles
+        cases += [Case(group, name, config_of(file, estimator__name=name)) for name in chosen]
+    for depth in (2,) if quick else (2, 3, 4):
+        chosen = ("disarm",) if quick else dj.hierarchical_names()
+        cases += [Case(f"{depth} layers", n, config_of(f"layers_{depth}", estimator__name=n)) for n in chosen]
+    return cases
+
+
+def _bound_cases(quick: bool) -> list[Case]:
+    cases = []
+    for pairs in (1,) if quick else (1, 10):
+        for file in (f"multisample_disarm_{pairs}", f"vimco_{2 * pairs}"):
+            name = f"multisample_disarm, {pairs} pairs" if "disarm" in file else f"vimco, {2 * pairs} samples"
+            cases.append(Case("multi-sample, linear", name, config_of(file, model__hidden=())))
+            if not quick:
+                cases.append(Case("multi-sample, nonlinear", name, config_of(file, model__hidden=(200, 200))))
+    return cases
+
+
+def _growth_cases(quick: bool) -> list[Case]:
+    if quick:
+        return []
+    fields = {
+        "batch size": ("batch_size", (25, 50, 100, 200, 400)),
+        "latents": ("model__latents", (50, 100, 200, 400, 800)),
+        "pairs": ("estimator__options__num_pairs", (1, 2, 4, 8, 16)),
+    }
+    cases = []
+    for group, (field, values) in fields.items():
+        for value in values:
+            given = (value,) if field == "model__latents" else value
+            cases.append(Case(group, f"{value}", config_of("elbo_linear", **{field: given}), value))
+    for pairs in (1, 2, 5, 10, 20, 50):
+        config = config_of("multisample_disarm_1", model__hidden=(), objective__num_samples=pairs)
+        cases.append(Case("pairs of the multi-sample bound", f"{pairs}", config, pairs))
+    return cases
+
+
+def flops_by_hand(config: dict) -> float | None:
+    """Floating-point operations of the products that a step cannot do without; None if ∇f is needed.
+
+    Forward products, and the derivatives of the weights and of the inputs of inner layers. The inputs of the first
+    layer of each network are data or samples: nothing is differentiated with respect to them. Element-wise work is
+    not counted.
+    """
+    latents, hidden, batch = config["model"]["latents"], tuple(config["model"]["hidden"]), config["batch_size"]
+    name, depth = config["estimator"]["name"], len(latents)
+    info = dj.estimator_info(name, **({} if depth > 1 else config["estimator"]["options"]))
+    if info.needs_grad or not isinstance(info.evaluations, int):
+        return None
+    if depth > 1 and name not in ("arm", "disarm", "reinforce_loo"):
+        return None
+    rows = depth + 1 if depth > 1 else info.evaluations
+
+    def network(rows_forward: int, rows_backward: int, *sizes: int) -> int:
+        products = [first * second for first, second in zip(sizes, sizes[1:], strict=False)]
+        backward = sum(products) + sum(products[1:])
+        return 2 * batch * (rows_forward * sum(products) + rows_backward * backward)
+
+    total = network(1, 1, PIXELS, *hidden, latents[0]) + network(rows, rows, latents[0], *hidden, PIXELS)
+    for t in range(1, depth):
+        total += network(t + 1, 1, latents[t - 1], *hidden, latents[t])
+        total += network(rows, rows, latents[t], *hidden, latents[t - 1])
+    return float(total)
+
+
+def images(num: int = 50_000) -> np.ndarray:
+    """Grey values with as many zeros as MNIST has; what they show does not matter here."""
+    rng = np.random.default_rng(0)
+    return rng.integers(1, 256, (num, PIXELS), np.uint8) * (rng.random((num, PIXELS)) < 0.19).astype(np.uint8)
+
+
+class Training:
+    """A compiled chunk of steps, and the state it goes on from."""
+
+    def __init__(self, config: dict, pixels: np.ndarray, num_devices: int = 1):
+        """Compiles; `config["seeds"]` are spread over so many devices."""
+        experiment = make_experiment(config, make_model(config["model"], PIXELS, np.full(PIXELS, 0.13)))
+        axis = SeedAxis(len(config["seeds"]), jax.devices()[:num_devices])
+        self._images = axis.share(pixels)
+        self._state = axis.map(experiment.init)(axis.put(np.asarray(config["seeds"], np.uint32)))
+        one_step = jax.jit(lambda state, images: experiment.run_chunk(state, images, 1))
+        state = jax.eval_shape(experiment.init, jnp.uint32(0))
+        self.xla_flops = one_step.lower(state, self._images).cost_analysis()["flops"]
+        self._steps = STEPS if self.xla_flops < 1e9 else STEPS // 10
+        run = axis.map(lambda state, images: experiment.run_chunk(state, images, self._steps), donate=True)
+        self._run = run.lower(self._state, self._images).compile()
+        self.temporary_bytes = self._run.memory_analysis().temp_size_in_bytes
+        self.run()
+
+    def run(self) -> float:
+        """One more chunk; the seconds of a step."""
+        start = time.perf_counter()
+        self._state, _ = jax.block_until_ready(self._run(self._state, self._images))
+        return (time.perf_counter() - start) / self._steps
+
+
+def sgemm(size: int = 1024) -> Callable[[], float]:
+    """A product of square matrices; run, it returns the seconds of 2·size³ operations."""
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(size, size)), jnp.float32)
+    return _timed(jax.jit(lambda a: a @ a).lower(matrix).compile(), matrix, 5)
+
+
+def copy(size: int = 1 << 25) -> Callable[[], float]:
+    """Reads and writes so many floats, more than any cache holds; run, it returns the seconds."""
+    array = jnp.zeros(size, jnp.float32)
+    return _timed(jax.jit(lambda a: a + 1).lower(array).compile(), array, 1)
+
+
+def _timed(function: Callable, argument: jax.Array, times: int) -> Callable[[], float]:
+    def run() -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            jax.block_until_ready(function(argument))
+        return (time.perf_counter() - start) / times
+
+    run()
+    return run
+
+
+def evaluation(num_images: int, num_samples: int = 100) -> tuple[Callable[[], float], float]:
+    """The bound of a split of the linear model, with its operations counted by hand."""
+    config = config_of("elbo_linear")
+    model = make_model(config["model"], PIXELS, np.full(PIXELS, 0.13))
+    state = jax.jit(make_experiment(config, model).init)(jnp.uint32(0))
+    settings = (jnp.int32(0), num_samples, "dynamic", config["eval"]["batch_size"])
+    bound = jax.jit(lambda pixels: mean_bound(model, state, pixels, *settings))
+    pixels = jnp.asarray(images(num_images))
+    flops = 2.0 * num_images * (1 + num_samples) * PIXELS * config["model"]["latents"][0]
+    return _timed(bound.lower(pixels).compile(), pixels, 1), flops
+
+
+def serve(request: dict) -> None:
+    """Trains in this process whenever a line comes in, see the top of the file."""
+    os.sched_setaffinity(0, request["cores"])
+    seeds = request.get("seeds", 1)
+    devices = min(seeds, len(request["cores"]))
+    jax.config.update("jax_num_cpu_devices", devices)
+    training = Training(config_of("elbo_linear") | {"seeds": tuple(range(seeds))}, images(), devices)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(np.median([training.run() for _ in range(5)]), flush=True)
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.argv[1]))
