@@ -22,12 +22,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-from absl import app, flags
+from absl import app, flags, logging
 
-from disarm_jax.experiment.devices import processor_name, usable_cores
+from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
 from scripts import benchmark_cases as cases
 from scripts.benchmark_figure import draw
+from scripts.benchmark_table import as_markdown
 
 SPLIT = 10_000  # images of the evaluation
 
@@ -141,22 +142,25 @@ def measure_cores(cores: list[int], rounds: int) -> dict[str, Timing]:
     return times
 
 
-def measure_start(rounds: int) -> dict[str, float]:
+def measure_start(cores: list[int], rounds: int) -> dict[str, float]:
     """Seconds of imports, and from the command to the first steps, with and without compiled programs in the cache."""
 
     def importing(module: str) -> float:
         code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
-        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        return float(subprocess.check_output([sys.executable, "-c", code], preexec_fn=unpin))
+
+    def unpin() -> None:
+        os.sched_setaffinity(0, cores)
 
     imports = in_turn({name: lambda name=name: importing(name) for name in ("jax", "disarm_jax", "main")}, rounds)
     result = {f"import {name}": time.median for name, time in imports.items()}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first step, nothing cached", "first step, cached"):
-            result[name] = _first_step(pathlib.Path(folder), name)
+            result[name] = _first_step(pathlib.Path(folder), name, unpin)
     return result
 
 
-def _first_step(folder: pathlib.Path, name: str) -> float:
+def _first_step(folder: pathlib.Path, name: str, unpin: Callable[[], None]) -> float:
     """From the command to the first line of metrics, for the linear model and the data set that needs no download."""
     sizes = ["--config.dataset.name=mnist5k", "--config.seeds=(0,)", "--config.steps=100", "--config.log_every=10"]
     cadence = [f"--config.{field}=100" for field in ("eval.train_every", "eval.test_every", "checkpoint.every")]
@@ -164,12 +168,9 @@ def _first_step(folder: pathlib.Path, name: str) -> float:
     environment = os.environ | {"XDG_CACHE_HOME": str(folder), "DISARM_DATA_DIR": str(folder / "data")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     metrics, start = folder / name / "metrics.jsonl", time.perf_counter()
-    process = subprocess.Popen(
-        [*command, "--workdir", str(folder / name)],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command += ["--workdir", str(folder / name)]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=environment, preexec_fn=unpin, **silent)
     while not (metrics.exists() and metrics.stat().st_size):
         if process.poll() is not None:
             raise RuntimeError(f"{' '.join(command)} has ended with status {process.returncode} before its first step")
@@ -177,131 +178,6 @@ def _first_step(folder: pathlib.Path, name: str) -> float:
     seconds = time.perf_counter() - start
     process.wait()
     return seconds
-
-
-class Target(NamedTuple):
-    """What was hoped for, and what came of it."""
-
-    what: str
-    measured: float | None
-    limit: float
-    at_most: bool = True
-
-    def verdict(self) -> str:
-        """In one word."""
-        if self.measured is None:
-            return "not measured"
-        met = self.measured <= self.limit if self.at_most else self.measured >= self.limit
-        return "met" if met else "not met"
-
-
-def targets(results: dict[str, Any]) -> list[Target]:
-    """The project's aims as ratios within one run."""
-    steps = {(row["group"], row["name"]): row for row in results["steps"]}
-    cores, start = results["cores"], results["start"]
-
-    def ratio(group: str, name: str, other_group: str, other: str) -> float | None:
-        if (group, name) not in steps or (other_group, other) not in steps:
-            return None
-        return steps[group, name]["seconds"] / steps[other_group, other]["seconds"]
-
-    def of_sgemm(group: str) -> float:
-        return steps[group, "disarm"]["of_sgemm_time"]
-
-    bounds = [
-        ratio(group, f"multisample_disarm, {k} pairs", group, f"vimco, {2 * k} samples")
-        for group in ("multi-sample, linear", "multi-sample, nonlinear")
-        for k in (1, 10)
-    ]
-    siblings = [ratio("linear", "disarm", "linear", name) for name in ("arm", "reinforce_loo")]
-    depths = [steps[f"{t} layers", "disarm"]["seconds"] for t in (2, 3, 4) if (f"{t} layers", "disarm") in steps]
-    per_core = results["machine"]["cores"] * cores["1 seeds on one core"]
-    shared = min(cores["1 seed per core, one process"], cores["1 seed per core, one process each"])
-    return [
-        Target("linear DisARM step, times the sgemm time of its operations", of_sgemm("linear"), 2.5),
-        Target("nonlinear DisARM step, times the sgemm time of its operations", of_sgemm("nonlinear"), 2.0),
-        Target(f"throughput of {results['machine']['cores']} cores over that of one", per_core / shared, 1.8, False),
-        Target("linear RELAX over DisARM", ratio("linear", "relax", "linear", "disarm"), 2.0),
-        Target("multi-sample DisARM over VIMCO, the largest", max(b for b in bounds if b), 1.1),
-        Target("DisARM over LOO and ARM, the largest distance from 1", max(abs(s - 1) for s in siblings), 0.05),
-        Target(
-            "T layers: step per T + 1 rows, 4 over 2 layers",
-            depths[2] / 5 / (depths[0] / 3) if depths[2:] else None,
-            1.1,
-        ),
-        Target(
-            "5 seeds in one program over one seed, one core",
-            cores["5 seeds on one core"] / cores["1 seeds on one core"],
-            5.2,
-        ),
-        Target("import of disarm_jax over that of jax", start["import disarm_jax"] / start["import jax"], 1.2),
-        Target("seconds to the first step of a cached configuration", start["first step, cached"], 6.0),
-        Target("100-sample bound, share of the sgemm peak", results["evaluation"]["of_sgemm_peak"], 0.4, False),
-    ]
-
-
-def as_markdown(results: dict[str, Any]) -> str:
-    """The table for people."""
-    machine = results["machine"]
-    lines = [
-        "# Benchmark",
-        "",
-        f"{machine['processor']}, {machine['cores']} cores; JAX {machine['jax']}, {machine['platform']}; "
-        f"{results['rounds']} rounds, all cases in turn. Made by `{machine['command']}`.",
-        "",
-        f"sgemm 1024³ on one core: {results['sgemm_flops_per_second'] / 1e9:.0f} GFLOP/s "
-        f"(± {100 * results['sgemm_spread']:.0f}%); memory: {results['copy_bytes_per_second'] / 1e9:.1f} GB/s.",
-        "",
-        "| target | measured | limit | |",
-        "|---|---|---|---|",
-    ]
-    for target in targets(results):
-        measured = "" if target.measured is None else f"{target.measured:.3g}"
-        bound = f"{'≤' if target.at_most else '≥'} {target.limit:g}"
-        lines.append(f"| {target.what} | {measured} | {bound} | {target.verdict()} |")
-    lines += [
-        "",
-        "## Steps",
-        "",
-        "One core; batch 50, 200 bits per layer where nothing else is said. Operations by hand are those of the products",
-        "that a step cannot do without, blank where f is differentiated in b; XLA's count has element-wise work as well.",
-        "The last columns: the time over that of an sgemm with as many operations (by hand, or else XLA's), and memory",
-        "beside state and data.",
-        "",
-        "| model | estimator | ms/step | ± | steps/s | MFLOP by hand | by XLA | × sgemm | MB |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in results["steps"]:
-        by_hand = f"{row['flops_by_hand'] / 1e6:.0f}" if row["flops_by_hand"] else ""
-        lines.append(
-            f"| {row['group']} | {row['name']} | {1e3 * row['seconds']:.2f} | {1e3 * row['spread']:.2f} "
-            f"| {1 / row['seconds']:.0f} | {by_hand} | {row['flops_by_xla'] / 1e6:.0f} | {row['of_sgemm_time']:.2f} "
-            f"| {row['temporary_bytes'] / 1e6:.1f} |"
-        )
-    lines += [
-        "",
-        "## Cores",
-        "",
-        "| linear DisARM | ms for a step of all seeds | steps/s of all seeds |",
-        "|---|---|---|",
-    ]
-    for name, seconds in results["cores"].items():
-        seeds = machine["cores"] if "per core" in name else int(name.split()[0])
-        lines.append(f"| {name} | {1e3 * seconds:.2f} | {seeds / seconds:.0f} |")
-    evaluation = results["evaluation"]
-    lines += [
-        "",
-        "## Evaluation and start",
-        "",
-        f"The {evaluation['samples']}-sample bound of {evaluation['images']:,} images: {evaluation['seconds']:.2f} s, "
-        f"{100 * evaluation['of_sgemm_peak']:.0f}% of the sgemm peak.",
-        "",
-        "| | seconds |",
-        "|---|---|",
-        *(f"| {name} | {seconds:.2f} |" for name, seconds in results["start"].items()),
-        "",
-    ]
-    return "\n".join(lines)
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -314,21 +190,19 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures everything, then writes."""
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
-    if jax.default_backend() != "cpu":
-        sys.exit(
-            f"error: this benchmark pins cores, the backend is {jax.default_backend()}; accepted: JAX_PLATFORMS=cpu"
-        )
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
     cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 9
+    os.sched_setaffinity(0, cores[:1])  # before JAX looks for the cores it may use
     machine = {
         "processor": processor_name(),
-        "cores": usable_cores(),
+        "cores": len(cores),
         "platform": platform.platform(),
         "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
         "command": "python -m scripts.benchmark" + (" --quick" if values.quick else ""),
     }
     by_core = {name: time.median for name, time in measure_cores(cores, rounds).items()}
-    start = measure_start(rounds)
-    os.sched_setaffinity(0, cores[:1])
+    start = measure_start(cores, rounds)
     results = {"machine": machine, "rounds": rounds, "cores": by_core, "start": start}
     results |= measure_steps(values.quick, rounds)
     table = as_markdown(results)
@@ -345,4 +219,5 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
+    logging.set_verbosity(logging.WARNING)
     app.run(main)

@@ -5,6 +5,7 @@ given cores: it compiles, says "ready", and for every line on its standard input
 """
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -125,7 +126,7 @@ def flops_by_hand(config: dict) -> float | None:
     rows = depth + 1 if depth > 1 else info.evaluations
 
     def network(rows_forward: int, rows_backward: int, *sizes: int) -> int:
-        products = [first * second for first, second in zip(sizes, sizes[1:], strict=False)]
+        products = [first * second for first, second in itertools.pairwise(sizes)]
         backward = sum(products) + sum(products[1:])
         return 2 * batch * (rows_forward * sum(products) + rows_backward * backward)
 

@@ -85,3 +85,30 @@ def test_log_prob_keeps_small_probabilities_in_float32():
     np.testing.assert_allclose(
         bernoulli.log_prob(jnp.array([20.0]), jnp.array([1.0])), -np.log1p(np.exp(-20.0)), rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_softplus(dtype):
+    """To 4 units in the last place; its first two derivatives too, also at 0, where |x| has none; and at infinity."""
+    with jax.enable_x64(dtype == "float64"):
+        x = jnp.asarray([-1e4, -88.0, -20.0, -0.5, -0.0, 0.0, 0.5, 20.0, 88.0, 1e4], dtype)
+        exact = np.asarray(x, np.float64)
+        p, eps = expit(exact), float(jnp.finfo(dtype).eps)
+        found = [bernoulli.softplus, jax.grad(bernoulli.softplus), jax.grad(jax.grad(bernoulli.softplus))]
+        for function, expected in zip(found, (np.logaddexp(exact, 0), p, p * (1 - p)), strict=True):
+            np.testing.assert_allclose(np.asarray(jax.vmap(function)(x), np.float64), expected, rtol=4 * eps, atol=eps)
+        assert bernoulli.softplus(jnp.asarray(jnp.inf, dtype)) == jnp.inf
+        assert bernoulli.softplus(jnp.asarray(-jnp.inf, dtype)) == 0
+        assert np.isnan(bernoulli.softplus(jnp.asarray(jnp.nan, dtype)))
+
+
+def test_log_prob_of_shared_logits():
+    """Logits without a batch take another way, to the same values and derivatives."""
+    logits, b = jnp.array([-1e4, -3.0, 0.0, 2.0, 1e4]), bernoulli.sample(jax.random.key(0), jnp.zeros((3, 4, 5)), 2)
+    b = b.at[..., 0].set(0).at[..., 4].set(1)  # what such logits give
+    batched = lambda logits: bernoulli.log_prob(jnp.broadcast_to(logits, (3, 4, 5)), b)
+    shared = lambda logits: bernoulli.log_prob(logits, b)
+    np.testing.assert_allclose(shared(logits), batched(logits), rtol=1e-6)
+    weights = jnp.cos(jnp.arange(24.0)).reshape(2, 3, 4)
+    both = [jax.grad(lambda logits, f=f: jnp.sum(weights * f(logits)))(logits) for f in (shared, batched)]
+    np.testing.assert_allclose(*both, rtol=1e-5, atol=1e-6)

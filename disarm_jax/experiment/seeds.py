@@ -14,6 +14,17 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 _BY_SEED, _SHARED = PartitionSpec("seeds"), PartitionSpec()
 
 
+def for_each(platform: str) -> Callable:
+    """How one device works on several seeds: batched by `vmap`, but on a CPU one after the other.
+
+    A core gains nothing from larger products, those that XLA batches are slower than single ones, and one seed's
+    parameters stay in the cache.
+    """
+    if platform == "cpu":
+        return lambda function: lambda own: lax.map(function, own)
+    return jax.vmap
+
+
 class SeedAxis:
     """How S seeds lie on the devices: equally many on each, the last places filled up with copies of seed 0.
 
@@ -60,11 +71,7 @@ class SeedAxis:
         """
 
         def on_device(own: Any, *shared: Any) -> Any:
-            if self.devices[0].platform == "cpu":
-                # One after the other: a core gains nothing from larger products, batched ones are slower, and each
-                # seed's parameters stay in the cache.
-                return lax.map(lambda one: function(one, *shared), own)
-            return jax.vmap(lambda one: function(one, *shared))(own)
+            return for_each(self.devices[0].platform)(lambda one: function(one, *shared))(own)
 
         def on_all_devices(own: Any, *shared: Any) -> Any:
             specs = (_BY_SEED, *[_SHARED] * len(shared))

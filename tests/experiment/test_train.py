@@ -13,6 +13,7 @@ from tiny import tiny_config
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
+from disarm_jax.experiment import seeds
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.run import load_run, prepare
 from disarm_jax.experiment.rundir import RunDir, read_rows
@@ -81,16 +82,20 @@ def test_batches_and_noise_of_many_seeds_are_those_of_each():
 
 
 @pytest.mark.parametrize("name", ["disarm", "relax"])
-def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, name):
-    """Five seeds on one device, on three of four (padded), and one by one: within 1e-5 after 20 steps."""
+def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, name, monkeypatch):
+    """Five seeds on one device, on three of four (padded), batched, and one by one: within 1e-5 after 20 steps."""
     assert len(jax.devices()) >= 4, "the suite makes four CPU devices"
     overrides = {"estimator.name": name, "eval.train_every": 20, "eval.test_every": 20}
     five = tiny_config(tmp_path, seeds=(3, 1, 4, 15, 9), **overrides)
     train(five, tmp_path / "one", jax.devices()[:1])
     train(five, tmp_path / "four", jax.devices()[:4])
-    together, spread = load_run(tmp_path / "one"), load_run(tmp_path / "four")
+    with monkeypatch.context() as patch:
+        patch.setattr(seeds, "for_each", lambda platform, for_each=seeds.for_each: for_each("gpu"))
+        train(five, tmp_path / "batched", jax.devices()[:1])
+    together = load_run(tmp_path / "one")
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    jax.tree.map(close, together.state, spread.state)
+    for other in ("four", "batched"):
+        jax.tree.map(close, together.state, load_run(tmp_path / other).state)
     assert len(RunDir(tmp_path / "four").read_metrics()) == 5 * (
         4 + 3
     )  # rows of four chunks and three splits, no padding

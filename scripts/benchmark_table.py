@@ -1,0 +1,123 @@
+"""The table of `scripts.benchmark`, and the project's aims beside what was measured."""
+
+from typing import Any, NamedTuple
+
+
+class Target(NamedTuple):
+    """What was hoped for, and what came of it."""
+
+    what: str
+    measured: float | None
+    limit: float
+    at_most: bool = True
+
+    def verdict(self) -> str:
+        """In one word."""
+        if self.measured is None:
+            return "not measured"
+        met = self.measured <= self.limit if self.at_most else self.measured >= self.limit
+        return "met" if met else "not met"
+
+
+def targets(results: dict[str, Any]) -> list[Target]:
+    """The project's aims as ratios within one run."""
+    steps = {(row["group"], row["name"]): row for row in results["steps"]}
+    cores, start = results["cores"], results["start"]
+
+    def ratio(group: str, name: str, other_group: str, other: str) -> float | None:
+        if (group, name) not in steps or (other_group, other) not in steps:
+            return None
+        return steps[group, name]["seconds"] / steps[other_group, other]["seconds"]
+
+    def of_sgemm(group: str) -> float:
+        return steps[group, "disarm"]["of_sgemm_time"]
+
+    bounds = [
+        ratio(group, f"multisample_disarm, {k} pairs", group, f"vimco, {2 * k} samples")
+        for group in ("multi-sample, linear", "multi-sample, nonlinear")
+        for k in (1, 10)
+    ]
+    siblings = [ratio("linear", "disarm", "linear", name) for name in ("arm", "reinforce_loo")]
+    depths = [steps[f"{t} layers", "disarm"]["seconds"] for t in (2, 3, 4) if (f"{t} layers", "disarm") in steps]
+    per_row = (depths[2] / 5) / (depths[0] / 3) if len(depths) == 3 else None
+    five_seeds = cores["5 seeds on one core"] / cores["1 seeds on one core"]
+    two_cores = None
+    if shared := [seconds for name, seconds in cores.items() if "per core" in name]:
+        two_cores = results["machine"]["cores"] * cores["1 seeds on one core"] / min(shared)
+    return [
+        Target("linear DisARM step, times the sgemm time of its operations", of_sgemm("linear"), 2.5),
+        Target("nonlinear DisARM step, times the sgemm time of its operations", of_sgemm("nonlinear"), 2.0),
+        Target(f"throughput of {results['machine']['cores']} cores over that of one", two_cores, 1.8, False),
+        Target("linear RELAX over DisARM", ratio("linear", "relax", "linear", "disarm"), 2.0),
+        Target("multi-sample DisARM over VIMCO, the largest", max(b for b in bounds if b), 1.1),
+        Target("DisARM over LOO and ARM, the largest distance from 1", max(abs(s - 1) for s in siblings), 0.05),
+        Target("T layers: time per T + 1 rows, 4 over 2 layers", per_row, 1.1),
+        Target("5 seeds in one program over one seed, one core", five_seeds, 5.2),
+        Target("import of disarm_jax over that of jax", start["import disarm_jax"] / start["import jax"], 1.2),
+        Target("seconds to the first step of a cached configuration", start["first step, cached"], 6.0),
+        Target("100-sample bound, share of the sgemm peak", results["evaluation"]["of_sgemm_peak"], 0.4, False),
+    ]
+
+
+def as_markdown(results: dict[str, Any]) -> str:
+    """The table for people."""
+    machine = results["machine"]
+    lines = [
+        "# Benchmark",
+        "",
+        f"{machine['processor']}, {machine['cores']} cores; JAX {machine['jax']}, {machine['platform']}; "
+        f"{results['rounds']} rounds, all cases in turn. Made by `{machine['command']}`.",
+        "",
+        f"sgemm 1024³ on one core: {results['sgemm_flops_per_second'] / 1e9:.0f} GFLOP/s "
+        f"(± {100 * results['sgemm_spread']:.0f}%); memory: {results['copy_bytes_per_second'] / 1e9:.1f} GB/s.",
+        "",
+        "| target | measured | limit | |",
+        "|---|---|---|---|",
+    ]
+    for target in targets(results):
+        measured = "" if target.measured is None else f"{target.measured:.3g}"
+        bound = f"{'≤' if target.at_most else '≥'} {target.limit:g}"
+        lines.append(f"| {target.what} | {measured} | {bound} | {target.verdict()} |")
+    lines += [
+        "",
+        "## Steps",
+        "",
+        "One core; batch 50, 200 bits per layer where nothing else is said. Operations by hand are those of products",
+        "that a step cannot do without, blank where f is differentiated in b; XLA's count has element-wise work too.",
+        "The last columns: the time over that of an sgemm with as many operations (by hand, or else XLA's), and memory",
+        "beside state and data.",
+        "",
+        "| model | estimator | ms/step | ± | steps/s | MFLOP by hand | by XLA | × sgemm | MB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in results["steps"]:
+        by_hand = f"{row['flops_by_hand'] / 1e6:.0f}" if row["flops_by_hand"] else ""
+        lines.append(
+            f"| {row['group']} | {row['name']} | {1e3 * row['seconds']:.2f} | {1e3 * row['spread']:.2f} "
+            f"| {1 / row['seconds']:.0f} | {by_hand} | {row['flops_by_xla'] / 1e6:.0f} | {row['of_sgemm_time']:.2f} "
+            f"| {row['temporary_bytes'] / 1e6:.1f} |"
+        )
+    lines += [
+        "",
+        "## Cores",
+        "",
+        "| linear DisARM | ms for a step of all seeds | steps/s of all seeds |",
+        "|---|---|---|",
+    ]
+    for name, seconds in results["cores"].items():
+        seeds = machine["cores"] if "per core" in name else int(name.split()[0])
+        lines.append(f"| {name} | {1e3 * seconds:.2f} | {seeds / seconds:.0f} |")
+    evaluation = results["evaluation"]
+    lines += [
+        "",
+        "## Evaluation and start",
+        "",
+        f"The {evaluation['samples']}-sample bound of {evaluation['images']:,} images: {evaluation['seconds']:.2f} s, "
+        f"{100 * evaluation['of_sgemm_peak']:.0f}% of the sgemm peak.",
+        "",
+        "| | seconds |",
+        "|---|---|",
+        *(f"| {name} | {seconds:.2f} |" for name, seconds in results["start"].items()),
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,111 @@
+"""The benchmark's counts and table; nothing here is timed."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from disarm_jax.experiment.choices import make_model
+from disarm_jax.experiment.step import make_experiment
+from scripts import benchmark_cases as cases
+from scripts.benchmark import Timing, in_turn, timing
+from scripts.benchmark_figure import draw
+from scripts.benchmark_table import as_markdown, targets
+
+
+def products_of_a_step(config: dict) -> int:
+    """Operations of all matrix products in the compiled step, read off XLA's own program before optimisation."""
+    model = make_model(config["model"], cases.PIXELS, np.full(cases.PIXELS, 0.13))
+    experiment = make_experiment(config, model)
+    state = jax.eval_shape(experiment.init, jnp.uint32(0))
+    images = jax.ShapeDtypeStruct((100, cases.PIXELS), jnp.uint8)
+    jaxpr = jax.make_jaxpr(lambda state, images: experiment.run_chunk(state, images, 1))(state, images)
+
+    def count(jaxpr) -> int:
+        total = 0
+        for equation in jaxpr.eqns:
+            if equation.primitive is lax.dot_general_p:
+                ((contracted, _), _), shape = equation.params["dimension_numbers"], equation.invars[0].aval.shape
+                total += 2 * equation.outvars[0].aval.size * int(np.prod([shape[axis] for axis in contracted]))
+            for parameter in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+                inner = getattr(parameter, "jaxpr", parameter)
+                total += count(inner) if hasattr(inner, "eqns") else 0
+        return total
+
+    return count(jaxpr.jaxpr)
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "expected"),
+    [
+        ("elbo_linear", {}, 94.08e6),  # 3 rows forward and 3 backward of 50 · 784 · 200 multiplications
+        ("elbo_linear", {"estimator__options__num_pairs": 4}, 4 * 62.72e6 + 31.36e6),
+        ("elbo_nonlinear", {}, 189.44e6),
+        ("multisample_disarm_10", {"model__hidden": ()}, 20 * 31.36e6 + 31.36e6),
+    ],
+)
+def test_operations_by_hand_are_those_of_the_program(file, fields, expected):
+    """What the step computes is what it cannot do without, but for products with a vector (the prior's)."""
+    config = cases.config_of(file, **fields)
+    assert cases.flops_by_hand(config) == pytest.approx(expected, rel=1e-3)
+    assert products_of_a_step(config) == pytest.approx(expected, rel=0.01)
+
+
+def test_operations_of_estimators_that_differentiate_f_are_not_counted_by_hand():
+    assert cases.flops_by_hand(cases.config_of("elbo_linear", estimator__name="relax")) is None
+
+
+def test_every_estimator_is_measured():
+    names = {(case.group, case.name) for case in cases.all_cases(quick=False)}
+    assert {("linear", "relax"), ("nonlinear", "disarm"), ("4 layers", "arm")} <= names
+    assert ("multi-sample, nonlinear", "vimco, 20 samples") in names
+    assert len(names) == len(cases.all_cases(quick=False))
+
+
+def test_a_case_trains():
+    config = cases.config_of("elbo_linear", model__latents=(3,), batch_size=2)
+    training = cases.Training(config, cases.images(10))
+    assert training.run() > 0
+    assert training.xla_flops > cases.flops_by_hand(config)
+
+
+def test_timings():
+    runs = iter([3.0, 1.0, 2.0, 5.0, 4.0])
+    assert in_turn({"a": lambda: next(runs)}, 5) == {"a": Timing(3.0, 1.0)}
+    assert timing([1.0, 1.0]) == Timing(1.0, 0.0)
+
+
+def synthetic_results() -> dict:
+    def row(group, name, seconds, axis=None):
+        counts = {"flops_by_hand": 94.08e6, "flops_by_xla": 104e6, "of_sgemm_time": 2.0, "temporary_bytes": 2e6}
+        return {"group": group, "name": name, "axis": axis, "seconds": seconds, "spread": 1e-5} | counts
+
+    rows = [row("linear", name, 1e-3) for name in ("disarm", "arm", "reinforce_loo")]
+    rows += [row("linear", "relax", 3e-3), row("nonlinear", "disarm", 2e-3)]
+    rows += [row("multi-sample, linear", "multisample_disarm, 1 pairs", 1e-3)]
+    rows += [row("multi-sample, linear", "vimco, 2 samples", 1e-3)]
+    rows += [row("batch size", f"{size}", size * 1e-5, size) for size in (25, 50)]
+    cores = {"1 seeds on one core": 1e-3, "5 seeds on one core": 5e-3, "1 seed per core, one process": 1.05e-3}
+    start = {"import jax": 0.5, "import disarm_jax": 0.55, "first step, cached": 3.0}
+    machine = {"processor": "a CPU", "cores": 2, "platform": "an OS", "jax": "1", "command": "a command"}
+    evaluation = {"images": 10_000, "samples": 100, "seconds": 4.0, "of_sgemm_peak": 0.5}
+    measured = {"sgemm_flops_per_second": 1e11, "sgemm_spread": 0.01, "copy_bytes_per_second": 1e10, "rounds": 3}
+    return measured | {
+        "steps": rows, "cores": cores, "start": start, "machine": machine, "evaluation": evaluation
+    }  # fmt: skip
+
+
+def test_the_table_says_what_was_met(tmp_path):
+    results = json.loads(json.dumps(synthetic_results()))  # as read from benchmark.json
+    verdicts = {target.what: (target.measured, target.verdict()) for target in targets(results)}
+    assert verdicts["linear RELAX over DisARM"] == (pytest.approx(3.0), "not met")
+    assert verdicts["throughput of 2 cores over that of one"] == (pytest.approx(2 / 1.05), "met")
+    assert verdicts["T layers: time per T + 1 rows, 4 over 2 layers"] == (None, "not measured")
+    table = as_markdown(results)
+    assert "| linear | relax | 3.00 | 0.01 | 333 | 94 | 104 | 2.00 | 2.0 |" in table
+    assert "| 1 seed per core, one process | 1.05 | 1905 |" in table
+    draw(results, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
