@@ -8,6 +8,7 @@ CODE = """
 import jax
 from disarm_jax.experiment.devices import keep_compiled_programs
 keep_compiled_programs()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 print(jax.config.jax_compilation_cache_dir)
 jax.jit(lambda x: jax.numpy.linalg.svd(x))(jax.numpy.eye(4))
 """
