@@ -40,11 +40,14 @@ class Gradients(NamedTuple):
       params: its gradient with respect to the model's parameters, by group.
       tunables: the derivative, with respect to the tunables, of the variance of the encoder's gradient, summed over
         its parameters; estimated without bias.
+      logits: one `[B, D_t]` per layer, the derivative of each image's objective with respect to the logits that comes
+        from sampling.
     """
 
     value: jax.Array
     params: dict
     tunables: Any
+    logits: tuple[jax.Array, ...]
 
 
 def init_tunables(objective: Objective, est: dj.Estimator, params: dict, key: jax.Array, x: jax.Array) -> Any:
@@ -83,15 +86,15 @@ def draw_gradients(
         if not objective.shared_samples:
             own = jnp.mean(_own_draw(objective, params, generative_key, x))
             value = value + own - lax.stop_gradient(own)
-        return value, pull
+        return value, (pull, out.grads)
 
-    (value, pull), grads = jax.value_and_grad(climb, has_aux=True)(params)
+    (value, (pull, logits_grads)), grads = jax.value_and_grad(climb, has_aux=True)(params)
     if not jax.tree.leaves(tunables):
-        return Gradients(value, grads, tunables)
+        return Gradients(value, grads, tunables, logits_grads)
     layers, f = _layers_and_f(objective, lax.stop_gradient(params), x)
     if len(layers) == 1 and est.variance_loss is not None:  # the tunables change the law of the samples
         loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), lambda b: f((b,)))
-        return Gradients(value, grads, jax.grad(loss)(tunables))
+        return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
 
     # The paper's loss is the sum of squares of the encoder's gradient, G = Jᵀg with J the derivative of the logits. Its
     # derivative is that of g, pulled back from 2 J G.
@@ -102,7 +105,7 @@ def draw_gradients(
     summed = jax.tree.map(lambda g: batch_size * g, grads["encoder"])
     _, pushed = jax.jvp(trunk_logits, (params["encoder"],), (summed,))
     (tunables_grad,) = pull(jax.tree.map(lambda p: 2 * p, pushed))
-    return Gradients(value, grads, tunables_grad)
+    return Gradients(value, grads, tunables_grad, logits_grads)
 
 
 def _generative(params: dict) -> dict:

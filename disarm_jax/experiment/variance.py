@@ -23,10 +23,12 @@ class GroupVariance(NamedTuple):
     Attributes:
       variance: of one draw, averaged over the group's parameters.
       stderr: its standard error.
+      mean: of the gradient over the draws.
     """
 
     variance: jax.Array
     stderr: jax.Array
+    mean: Any
 
 
 def parameter_groups(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +89,8 @@ def measure(
 ) -> dict[str, GroupVariance]:
     """The variance of the gradient of the batch's mean objective over independent draws.
 
+    By group of parameters; and as the group "logits" that of each image's objective with respect to the logits.
+
     Every draw is made twice, once for the mean and once for the distance from it, so the memory does not grow with
     their number.
 
@@ -102,7 +106,8 @@ def measure(
     est, keys = build(x), jax.random.split(key, num_draws)
 
     def draw(key: jax.Array) -> dict:
-        return parameter_groups(draw_gradients(objective, est, tunables, params, key, x).params)
+        gradients = draw_gradients(objective, est, tunables, params, key, x)
+        return parameter_groups(gradients.params) | {"logits": gradients.logits}
 
     def add(total: dict, key: jax.Array) -> tuple[dict, None]:
         return jax.tree.map(jnp.add, total, draw(key)), None
@@ -121,6 +126,8 @@ def measure(
 
     _, squares = lax.scan(distance, None, keys)
     return {
-        name: GroupVariance(jnp.sum(s) / (num_draws - 1), jnp.std(s, ddof=1) / jnp.sqrt(jnp.float32(num_draws)))
+        name: GroupVariance(
+            jnp.sum(s) / (num_draws - 1), jnp.std(s, ddof=1) / jnp.sqrt(jnp.float32(num_draws)), mean[name]
+        )
         for name, s in squares.items()
     }

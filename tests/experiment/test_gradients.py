@@ -92,7 +92,7 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q):
             by_hand = jax.grad(squares_of_the_encoder_gradient, argnums=2)(objective, est, tunables, *arguments)
         else:
             by_hand = tunables
-        return draw, Gradients(*by_library, by_hand)
+        return draw, Gradients(*by_library, by_hand, draw.logits)
 
     found, expected = found_and_expected(tunables, params, jax.random.key(2))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), found, expected)

@@ -39,12 +39,15 @@ def test_variance_and_standard_error_of_the_same_draws(run):
     tunables = jax.tree.map(lambda leaf: leaf[1], found.state.measured[0].tunables)
     x, key = jnp.asarray(np.random.default_rng(0).integers(0, 2, (5, 16)), jnp.float32), jax.random.key(3)
     measured = jax.jit(lambda: measure(objective, build, tunables, params, key, x, 40))()
-    draw = jax.jit(jax.vmap(lambda key: draw_gradients(objective, build(x), tunables, params, key, x).params))
+    draw = jax.jit(jax.vmap(lambda key: draw_gradients(objective, build(x), tunables, params, key, x)))
     draws = draw(jax.random.split(key, 40))
-    assert set(measured) == {"encoder", "decoder", "prior"}
+    draws = draws.params | {"logits": draws.logits}
+    assert set(measured) == {"encoder", "decoder", "prior", "logits"}
     for group, variances in measured.items():
         flat = np.concatenate([np.asarray(leaf).reshape(40, -1) for leaf in jax.tree.leaves(draws[group])], axis=1)
         np.testing.assert_allclose(variances.variance, flat.var(axis=0, ddof=1).mean(), rtol=1e-4)
+        mean = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(variances.mean)])
+        np.testing.assert_allclose(mean, flat.mean(axis=0), rtol=1e-4, atol=1e-6)
         squares = ((flat - flat.mean(axis=0)) ** 2).mean(axis=1)
         np.testing.assert_allclose(variances.stderr, squares.std(ddof=1) / np.sqrt(40), rtol=1e-3)
 
