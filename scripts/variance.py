@@ -13,6 +13,7 @@ import functools
 import json
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -53,26 +54,47 @@ def measure_run(
     tune_learning_rate: float,
 ) -> dict[str, dict[str, GroupVariance]]:
     """Variances by estimator and group, all at the same parameters and on the same batch."""
-    config, objective = run.config, run.experiment.objective
-    binarization, params = config["dataset"]["binarization"], run.params[seed_number]
-    batch_key, binarize_key, tune_key, draw_key = jax.random.split(jax.random.key(draw_seed), 4)
-    chosen = data.batch_indices(batch_key, 0, batch_size, len(dataset.train))
-    x = data.binarize(binarize_key, jax.numpy.asarray(dataset.train)[chosen], binarization)
+    params, objective = run.params[seed_number], run.experiment.objective
+    x, tune_key, draw_key = fixed_batch(run, dataset, draw_seed, batch_size)
     found = {}
     for label in labels:
-        spec = choices.parse_estimator(label)
-        build = choices.estimator_builder(spec, len(run.model.latents), config["estimator"]["network_sees_image"])
-        if label in run.experiment.labels:
-            state = run.state.measured[run.experiment.labels.index(label)].tunables
-            tunables = jax.tree.map(lambda leaf: leaf[seed_number], state)
-        else:
-            optimizer = choices.make_optimizer(config["optimizer"]["tunables"] | {"learning_rate": tune_learning_rate})
-            batches = {"binarization": binarization, "batch_size": config["batch_size"], "num_steps": tune_steps}
-            learn = jax.jit(functools.partial(tune, objective, build, optimizer, **batches))
-            tunables = learn(params, tune_key, dataset.train)
+        spec, sees_image = choices.parse_estimator(label), run.config["estimator"]["network_sees_image"]
+        build = choices.estimator_builder(spec, len(run.model.latents), sees_image)
+        tunables = tunables_of(run, label, build, dataset, seed_number, tune_key, tune_steps, tune_learning_rate)
         taken = functools.partial(measure, objective, build, num_draws=num_draws)
         found[label] = jax.device_get(jax.jit(taken)(tunables, params, draw_key, x))
     return found
+
+
+def fixed_batch(
+    run: Run, dataset: data.Dataset, draw_seed: int, batch_size: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The batch that all estimators see, and the keys that tunables and draws are made with."""
+    batch_key, binarize_key, tune_key, draw_key = jax.random.split(jax.random.key(draw_seed), 4)
+    chosen = data.batch_indices(batch_key, 0, batch_size, len(dataset.train))
+    images = jax.numpy.asarray(dataset.train)[chosen]
+    return data.binarize(binarize_key, images, run.config["dataset"]["binarization"]), tune_key, draw_key
+
+
+def tunables_of(
+    run: Run,
+    label: str,
+    build: Callable,
+    dataset: data.Dataset,
+    seed_number: int,
+    tune_key: jax.Array,
+    tune_steps: int,
+    tune_learning_rate: float,
+) -> Any:
+    """An estimator's tunables: the run's, or trained here at the run's parameters."""
+    if label in run.experiment.labels:
+        state = run.state.measured[run.experiment.labels.index(label)].tunables
+        return jax.tree.map(lambda leaf: leaf[seed_number], state)
+    config = run.config
+    optimizer = choices.make_optimizer(config["optimizer"]["tunables"] | {"learning_rate": tune_learning_rate})
+    batches = {"binarization": config["dataset"]["binarization"], "batch_size": config["batch_size"]}
+    learn = functools.partial(tune, run.experiment.objective, build, optimizer, **batches, num_steps=tune_steps)
+    return jax.jit(learn)(run.params[seed_number], tune_key, dataset.train)
 
 
 def table(found: dict[str, dict[str, GroupVariance]]) -> str:

@@ -119,6 +119,21 @@ def read_latest(folder: pathlib.Path, like: Any) -> Any | None:
     return _newest(folder, like)[0]
 
 
+def read_step(folder: pathlib.Path, step: int, like: Any) -> Any:
+    """The state of one step in a folder.
+
+    Raises:
+      CheckpointError: if there is none, naming those that there are, or if it cannot be read.
+    """
+    there = _steps(folder)
+    if step not in there:
+        raise CheckpointError(f"{folder} has no step {step}; it has {', '.join(map(str, sorted(there))) or 'none'}")
+    try:
+        return _read(folder / str(step), like)
+    except Exception as error:  # damage in the right place makes tensorstore raise almost anything
+        raise CheckpointError(f"checkpoint {folder / str(step)} is damaged: {_reason(error)}") from error
+
+
 def _newest(folder: pathlib.Path, like: Any) -> tuple[Any | None, list[int]]:
     """The newest state that can be read, and the later steps, whose checkpoints are damaged."""
     steps, tried = _steps(folder), None

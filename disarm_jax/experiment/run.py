@@ -11,7 +11,7 @@ import numpy as np
 from disarm_jax import data
 from disarm_jax.data.types import Progress
 from disarm_jax.experiment import choices
-from disarm_jax.experiment.checkpoint import read_latest
+from disarm_jax.experiment.checkpoint import read_latest, read_step
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.step import Experiment, State, make_experiment
@@ -102,10 +102,15 @@ class Run(NamedTuple):
     experiment: Experiment
 
 
-def load_run(workdir: str | os.PathLike) -> Run:
+def load_run(workdir: str | os.PathLike, step: int | None = None) -> Run:
     """A run from its directory, finished or not; its data set is not needed, and nothing is written.
 
+    Args:
+      workdir: the run directory.
+      step: of the checkpoint; None for the newest that can be read.
+
     Raises:
+      CheckpointError: if the checkpoint is not there or cannot be read.
       RunDirError: if this is no run directory, or has no checkpoint yet.
     """
     run_dir = RunDir(workdir)
@@ -119,7 +124,7 @@ def load_run(workdir: str | os.PathLike) -> Run:
     model = _make_model(config["model"], train_mean)
     experiment = make_experiment(config, model)
     like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config["seeds"], np.uint32))
-    state = read_latest(run_dir.checkpoints, like)
+    state = read_latest(run_dir.checkpoints, like) if step is None else read_step(run_dir.checkpoints, step, like)
     if state is None:
         raise RunDirError(f"{run_dir.path} has no checkpoint yet")
     params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(config["seeds"])))
