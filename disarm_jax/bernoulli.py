@@ -117,6 +117,47 @@ def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple
     return threshold(logits, noise), threshold(logits, -noise), noise
 
 
+def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
+    """Samples coupled by the Dirichlet copula (Dimitriev & Zhou, 2021): each has the law q, any two are antithetic.
+
+    d ~ Dirichlet(1, …, 1), u_k = (1 − d_k)^{n−1} is uniform, and b_k is the rarer of the two bits where u_k < m, its
+    probability σ(−|α|). With d from exponential noise e and r = m^{1/(n−1)} that is r e_k > (1 − r) Σ_{j≠k} e_j, of
+    which both sides keep their digits for every logit and n. Two samples are an antithetic pair.
+
+    Args:
+      key: consumed.
+      logits: `[*batch, D]`.
+      num_samples: n, at least 2.
+
+    Returns:
+      `[n, *batch, D]` in the logits' dtype.
+    """
+    logits = as_logits(logits)
+    dtype = wide_dtype(logits)
+    exponential = jax.nn.softplus(logistic_noise(key, (num_samples, *logits.shape), dtype))
+    none = jnp.zeros_like(exponential[:1])
+    before = jnp.concatenate([none, jnp.cumsum(exponential[:-1], axis=0)])
+    after = jnp.concatenate([jnp.cumsum(exponential[:0:-1], axis=0)[::-1], none])
+    log_root = _copula_log_root(logits.astype(dtype), num_samples)[None]
+    rare = jnp.exp(log_root) * exponential > -jnp.expm1(log_root) * (before + after)
+    return jnp.where(logits[None] < 0, rare, ~rare).astype(logits.dtype)
+
+
+def copula_weight(logits: jax.Array, num_samples: int) -> jax.Array:
+    """p(1−p) / P(b_j = 1, b_k = 0) of two of the samples of `copula_samples`, `[*batch, D]`; σ(|α|) for two samples.
+
+    With m and r as there, P(b_j = 1, b_k = 0) = m − max(2r − 1, 0)^{n−1} and m = r^{n−1}, so that the ratio is
+    (1−m) / (1 − max(2 − 1/r, 0)^{n−1}), whose denominator is at least ½.
+    """
+    both = jnp.maximum(2 - jnp.exp(-_copula_log_root(logits, num_samples)), 0) ** (num_samples - 1)
+    return jax.nn.sigmoid(jnp.abs(logits)) / (1 - both)
+
+
+def _copula_log_root(logits: jax.Array, num_samples: int) -> jax.Array:
+    """log r = log σ(−|α|) / (n−1)."""
+    return jax.nn.log_sigmoid(-jnp.abs(logits)) / (num_samples - 1)
+
+
 def interpolated_pairs(
     key: jax.Array, logits: jax.Array, beta: jax.Array, num_pairs: int
 ) -> tuple[jax.Array, jax.Array]:

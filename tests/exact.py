@@ -5,6 +5,7 @@ probabilities, however slow or fragile that is.
 """
 
 import itertools
+import math
 
 import numpy as np
 from scipy import stats
@@ -98,6 +99,38 @@ def sample_law(logits: np.ndarray, num_samples: int) -> tuple[np.ndarray, np.nda
     return copies((b, probability(logits, b)), num_samples)
 
 
+def copula_table(p: float, num_samples: int) -> np.ndarray:
+    """P(b_1, …, b_n) of one coordinate of n samples of the Dirichlet copula, `[2, …, 2]`.
+
+    The rarer bit comes up where d_k > s = 1 − m^{1/(n−1)}, and P(d_1, …, d_k > s) = max(1 − k s, 0)^{n−1} for
+    d ~ Dirichlet(1, …, 1); the rest is inclusion and exclusion.
+    """
+    m = min(p, 1 - p)
+    s = 1 - m ** (1 / (num_samples - 1))
+    all_of = [max(1 - k * s, 0.0) ** (num_samples - 1) for k in range(num_samples + 1)]
+    table = np.zeros((2,) * num_samples)
+    for bits in itertools.product((0, 1), repeat=num_samples):
+        likely = sum(bits) if p >= 0.5 else num_samples - sum(bits)
+        rare = num_samples - likely
+        table[bits] = sum((-1) ** j * math.comb(likely, j) * all_of[rare + j] for j in range(likely + 1))
+    return np.where(np.abs(table) < 1e-15, 0.0, table)
+
+
+def copula_law(logits: np.ndarray, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """n samples of the Dirichlet copula: b `[n, M, D]`, probabilities `[M]`, M = 2^(n D), as in `outcomes`."""
+    bits = np.moveaxis(outcomes(num_samples * len(logits)).reshape(-1, num_samples, len(logits)), 1, 0)
+    tables = [copula_table(p, num_samples) for p in expit(logits)]
+    each = [table[tuple(bits[..., i].astype(int))] for i, table in enumerate(tables)]
+    return bits, np.prod(each, axis=0)
+
+
+def flip(b: np.ndarray, i: int) -> np.ndarray:
+    """b `[..., D]` with bit i flipped."""
+    b = b.copy()
+    b[..., i] = 1 - b[..., i]
+    return b
+
+
 def chi_square(bits: np.ndarray, probabilities: np.ndarray) -> float:
     """The p-value of samples `[M, n]` of n bits under the law of all 2^n outcomes; an impossible one fails at once."""
     index = bits.astype(int) @ 2 ** np.arange(bits.shape[1])[::-1]
@@ -151,6 +184,89 @@ def interpolated(logits, b, b_tilde, f_b, f_b_tilde, beta):
             posterior = np.where(antithetic + independent > 0, antithetic / (antithetic + independent), 0.0)
         result[..., i] = posterior * both[0][..., i] + (1 - posterior) * both[1][..., i]
     return result
+
+
+def arms(logits, b, f_b):
+    """With P(b_j = b_k = 1) as in the paper, from plain probabilities."""
+    num, p = len(b), expit(logits)
+    low = np.maximum(2 * np.minimum(p, 1 - p) ** (1 / (num - 1)) - 1, 0) ** (num - 1)
+    both = np.where(p < 0.5, low, 2 * p - 1 + low)
+    total = 0.0
+    for k in range(num):
+        total = total + (f_b[k] - np.mean(f_b, axis=0))[..., None] * (b[k] - p)
+    return total / (num - 1) * p * (1 - p) / (p - both)
+
+
+def double_cv(logits, b, f_b, slope, scale):
+    num, p = len(b), expit(logits)
+    t = []
+    for k in range(num):
+        others = np.mean([slope[j] for j in range(num) if j != k], axis=0)
+        t.append(f_b[k] + scale * np.sum(others * (b[k] - p), axis=-1))
+    total = 0.0
+    for k in range(num):
+        baseline = np.mean([t[j] for j in range(num) if j != k], axis=0)
+        total = total + (t[k] - baseline)[..., None] * (b[k] - p)
+    return total / num - scale * np.mean(slope, axis=0) * p * (1 - p)
+
+
+def stein(logits, h, x):
+    """(Ah)(x) for a function h of `[..., D]`, scalar or vector valued, by flipping every bit."""
+    total = 0.0
+    for i in range(len(logits)):
+        flipped = flip(x, i)
+        rate = np.where(flipped[..., i] == 1, expit(logits[i]), expit(-logits[i]))
+        difference = h(flipped) - h(x)
+        total = total + rate.reshape(rate.shape + (1,) * (difference.ndim - rate.ndim)) * difference
+    return total / len(logits)
+
+
+def rodeo(logits, b, f_b, slope, network, baseline_scale, control_scale):
+    """`network` is H, two arrays `[...]` to `[..., 2]`."""
+    num, p = len(b), expit(logits)
+
+    def h(k, output):
+        def average(y):
+            each = [network(np.sum(slope[j] * (y - b[j]), axis=-1), f_b[j])[..., output] for j in range(num) if j != k]
+            return np.mean(each, axis=0)
+
+        return average
+
+    total = 0.0
+    for k in range(num):
+        baseline = [f_b[j] + baseline_scale * stein(logits, h(j, 0), b[j]) for j in range(num) if j != k]
+        total = total + (f_b[k] - np.mean(baseline, axis=0))[..., None] * (b[k] - p)
+        total = total + control_scale * stein(logits, lambda y, k=k: h(k, 1)(y)[..., None] * (y - p), b[k])
+    return total / num
+
+
+def leg(logits, b, f):
+    result = np.zeros(np.shape(b))
+    for i in range(len(logits)):
+        high, low = b.copy(), b.copy()
+        high[..., i], low[..., i] = 1, 0
+        result[..., i] = expit(logits[i]) * expit(-logits[i]) * (f(high) - f(low))
+    return result
+
+
+def bitflip(logits, b, i, f):
+    """i is the bit drawn, one for all."""
+    result = np.zeros(np.shape(b))
+    result[..., i] = len(logits) * leg(logits, b, f)[..., i]
+    return result
+
+
+def ugc(logits, b, b_tilde, i, f):
+    rare = np.minimum(expit(logits), expit(-logits)) < 1 / (2 * len(logits))
+    return np.where(rare, bitflip(logits, b, i, f), disarm(logits, b, b_tilde, f(b), f(b_tilde)))
+
+
+def straight_through(logits, slope):
+    return expit(logits) * (1 - expit(logits)) * slope
+
+
+def reinmax(logits, b, slope):
+    return 0.5 * (1 - np.where(b == 1, expit(logits), 1 - expit(logits))) * slope
 
 
 def bound(log_w):

@@ -1,12 +1,4 @@
-"""The estimators as formulas: arrays in, arrays out; no key, no f.
-
-Every function estimates ∂/∂logits of E f(b), or of a multi-sample bound, from samples b and the values of f at
-them. Sums are made in float32 or wider and the result has the dtype of the logits. The term of f's own dependence
-on the logits is never included: it is the ordinary derivative of the value.
-
-`b`, `b_tilde` are `[..., D]` with bits in {0, 1}; `f_b`, `f_b_tilde` are `[...]`. The functions of a pair work on any
-leading axes; those of K samples take the sample axis first and sum it out. `logits` are `[*batch, D]`.
-"""
+"""Formulas of the estimators that the paper proposes or compares with; see `disarm_jax.formulas`."""
 
 import jax
 import jax.numpy as jnp
