@@ -286,6 +286,32 @@ def vimco(logits, b, log_w, baseline):
     return total
 
 
+def companions(configurations, k, num):
+    """For sample k, the choices of b (0) or b̃ (1) of every pair; the entry of k itself is not used."""
+    if configurations == "paper":
+        return [(0,) * num, (1,) * num]
+    if configurations == "all":
+        return list(itertools.product((0, 1), repeat=num))  # each twice
+    windows = []
+    for size in range(max(num - 1, 1)):
+        window = {(k + 1 + i) % num for i in range(size)}
+        windows.append(tuple(int(j in window) for j in range(num)))
+        windows.append(tuple(int(j not in window) for j in range(num)))
+    return windows
+
+
+def configured_multisample_disarm(logits, b, b_tilde, log_w, log_w_tilde, configurations):
+    total = 0.0
+    for k in range(len(b)):
+        signals = []
+        for choice in companions(configurations, k, len(b)):
+            weights = [(log_w, log_w_tilde)[choice[j]][j] for j in range(len(b)) if j != k]
+            signals.append(0.5 * (bound(np.array([*weights, log_w[k]])) - bound(np.array([*weights, log_w_tilde[k]]))))
+        sign = (b[k] != b_tilde[k]) * (-1) ** b_tilde[k]
+        total = total + np.mean(signals, axis=0)[..., None] * sign * expit(np.abs(logits))
+    return total
+
+
 def multisample_disarm(logits, b, b_tilde, log_w, log_w_tilde):
     def swap(weights, k, weight):
         weights = weights.copy()
@@ -338,22 +364,31 @@ def arm_moments(logits: np.ndarray, f) -> tuple[np.ndarray, np.ndarray]:
 # Chains of layers.
 
 
-def chain_law(layers, dims, beta: float):
-    """All outcomes of Algorithm 1: columns `[M, T + 1, D_t]` (trunk, then branches) and their probabilities `[M]`."""
-    depth = len(dims)
-    total = [dim * (t + 2) for t, dim in enumerate(dims)]  # trunk, partner, and a redraw for every earlier branch
+def chain_law(layers, dims, beta: float, num_samples: int = 2):
+    """All outcomes of Algorithm 1: columns `[M, R, D_t]` (trunk, then branches) and their probabilities `[M]`.
+
+    Pairs have the coupling β and R = T + 1 rows; groups of n > 2 samples the Dirichlet copula and T (n − 1) + 1.
+    """
+    depth, branches = len(dims), num_samples - 1
+    # trunk, a redraw for every earlier branch, partners
+    total = [dim * (1 + (t + 1) * branches) for t, dim in enumerate(dims)]
     bits = outcomes(sum(total))
     probabilities = np.ones(len(bits))
     columns, offset, previous = [], 0, None
     for t, dim in enumerate(dims):
-        rows = bits[:, offset : offset + total[t]].reshape(len(bits), t + 2, dim)  # trunk, branches 1 … t, partner
+        rows = bits[:, offset : offset + total[t]].reshape(len(bits), -1, dim)  # trunk, earlier branches, partners
         offset += total[t]
-        logits = np.broadcast_to(layers[t](previous), (len(bits), t + 1, dim))
+        logits = np.broadcast_to(layers[t](previous), (len(bits), 1 + t * branches, dim))
         for i in range(dim):
-            table = np.array([pair_tables(logits[m, 0, i : i + 1], beta)[0] for m in range(len(bits))])
-            probabilities *= table[np.arange(len(bits)), rows[:, 0, i].astype(int), rows[:, -1, i].astype(int)]
-        probabilities *= np.prod(probability(logits[:, 1:], rows[:, 1:-1]), axis=1)
+            different, which = np.unique(logits[:, 0, i], return_inverse=True)
+            tables = [
+                pair_tables(a[None], beta)[0] if num_samples == 2 else copula_table(expit(a), num_samples)
+                for a in different
+            ]
+            group = np.moveaxis(rows[:, [0, *range(1 + t * branches, rows.shape[1])], i], 1, 0).astype(int)
+            probabilities *= np.array(tables)[which, *group]
+        probabilities *= np.prod(probability(logits[:, 1:], rows[:, 1 : 1 + t * branches]), axis=1)
         previous = rows
-        staying = np.repeat(rows[:, :1], depth - t - 1, axis=1)
+        staying = np.repeat(rows[:, :1], (depth - t - 1) * branches, axis=1)
         columns.append(np.concatenate([rows, staying], axis=1))
     return columns, probabilities

@@ -5,6 +5,8 @@ unlike for the ELBO that term does not vanish: build log w from logits that are 
 ordinary derivative of `value` (as in `disarm_jax.expectation`).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -12,8 +14,6 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.antithetic import stacked_pairs
 from disarm_jax.estimators.types import Estimator
-
-CONFIGURATIONS = ("paper",)
 
 
 @contract.factory
@@ -65,7 +65,9 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
 
     Args:
       num_pairs: K, number of antithetic pairs.
-      configurations: which companions b^{−k} each sample is judged among. "paper": all b's and all b̃'s.
+      configurations: which companions b^{−k} each sample is judged among, an average over several sets of them.
+        "paper": all b's, and all b̃'s. "all": all 2^{K−1} ways to take b or b̃ of every other pair, never of more
+        variance, for K ≤ 12. "cyclic": 2(K−1) of these, for any K. None needs another evaluation.
 
     Example:
       >>> est = dj.multisample_disarm(num_pairs=5)
@@ -73,8 +75,8 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    contract.one_of("configurations", configurations, CONFIGURATIONS)
-    return _bound_of_pairs(num_pairs, formulas.multisample_disarm)
+    formulas.check_configurations(configurations, contract.at_least("num_pairs", num_pairs, 1))
+    return _bound_of_pairs(num_pairs, functools.partial(formulas.multisample_disarm, configurations=configurations))
 
 
 @contract.factory

@@ -8,6 +8,7 @@ on the logits is never included: it is the ordinary derivative of the value.
 leading axes; those of K samples take the sample axis first and sum it out. `logits` are `[*batch, D]`.
 """
 
+from disarm_jax.formulas.configurations import CONFIGURATIONS, check_configurations
 from disarm_jax.formulas.later import (
     arms,
     bitflip,
@@ -36,11 +37,13 @@ from disarm_jax.formulas.paper import (
 
 __all__ = [
     "BASELINES",
+    "CONFIGURATIONS",
     "arm",
     "arms",
     "bitflip",
     "bound",
     "check_baseline",
+    "check_configurations",
     "disarm",
     "double_cv",
     "gumbel_sigmoid",

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli
+from disarm_jax.formulas.configurations import all_signal, check_configurations, cyclic_signal
 
 BASELINES = ("arithmetic", "geometric")
 
@@ -193,7 +194,13 @@ def check_baseline(baseline: str) -> None:
 
 
 def multisample_disarm(
-    logits: jax.Array, b: jax.Array, b_tilde: jax.Array, log_w: jax.Array, log_w_tilde: jax.Array
+    logits: jax.Array,
+    b: jax.Array,
+    b_tilde: jax.Array,
+    log_w: jax.Array,
+    log_w_tilde: jax.Array,
+    *,
+    configurations: str = "paper",
 ) -> jax.Array:
     """DisARM applied locally to each sample of the multi-sample bound (section 3.2 of the paper, symmetrised).
 
@@ -204,6 +211,8 @@ def multisample_disarm(
       logits: `[*batch, D]`.
       b, b_tilde: `[K, *batch, D]`, K antithetic pairs.
       log_w, log_w_tilde: `[K, *batch]`, their log-weights.
+      configurations: which companions each sample is judged among. "paper": all b's and all b̃'s, as above. "cyclic" and
+        "all": 2(K−1), and all 2^{K−1}, ways to choose between b and b̃ of every other pair.
 
     Returns:
       `[*batch, D]`, for the K-sample bound, without the pathwise term.
@@ -213,10 +222,14 @@ def multisample_disarm(
     Array([0.5], dtype=float32)
     """
     alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = _prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
+    check_configurations(configurations, b.shape[0])
     log_w, log_w_tilde = _centred(log_w, log_w_tilde)
-    swapped = bound(_replace_each(log_w, log_w_tilde))  # f_{b^-k}(b̃^k)
-    swapped_tilde = bound(_replace_each(log_w_tilde, log_w))  # f_{b̃^-k}(b^k)
-    signal = 0.25 * ((bound(log_w) - bound(log_w_tilde))[None] - swapped + swapped_tilde)
+    if configurations == "paper":
+        swapped = bound(_replace_each(log_w, log_w_tilde))  # f_{b^-k}(b̃^k)
+        swapped_tilde = bound(_replace_each(log_w_tilde, log_w))  # f_{b̃^-k}(b^k)
+        signal = 0.25 * ((bound(log_w) - bound(log_w_tilde))[None] - swapped + swapped_tilde)
+    else:
+        signal = (cyclic_signal if configurations == "cyclic" else all_signal)(log_w, log_w_tilde)
     weight = jax.nn.sigmoid(jnp.abs(alpha))
     return jnp.sum(signal[..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
 
