@@ -7,8 +7,8 @@ from disarm_jax.estimators.copula import arms
 from disarm_jax.estimators.flips import bitflip, leg, ugc
 from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
-from disarm_jax.estimators.interpolated import interpolated
-from disarm_jax.estimators.multisample import multisample_disarm, naive_multisample_disarm, vimco
+from disarm_jax.estimators.interpolated import arms_interpolated, interpolated
+from disarm_jax.estimators.multisample import multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
 from disarm_jax.estimators.registry import EstimatorInfo, estimator_info, estimator_names, make_estimator
 from disarm_jax.estimators.relaxation import rebar, relax
 from disarm_jax.estimators.score_function import reinforce, reinforce_loo
@@ -25,6 +25,7 @@ __all__ = [
     "HierarchicalEstimate",
     "arm",
     "arms",
+    "arms_interpolated",
     "bernoulli",
     "bitflip",
     "disarm",
@@ -41,6 +42,7 @@ __all__ = [
     "interpolated",
     "leg",
     "make_estimator",
+    "multisample_arms",
     "multisample_disarm",
     "naive_multisample_disarm",
     "rebar",

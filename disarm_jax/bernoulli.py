@@ -4,6 +4,8 @@ Logits have the shape `[*batch, D]`, samples `[N, *batch, D]` with the sample ax
 its logit plus logistic noise, b = 1[α + ε > 0], so that an antithetic partner 1[α − ε > 0] sees the same rounding.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -196,6 +198,62 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
     constant = jnp.where(differ, log_rare, jnp.where(both_likely, jnp.zeros_like(log_rare), 2 * log_rare))
     possible = in_beta > 0
     return jnp.where(possible, constant + jnp.log(jnp.where(possible, in_beta, jnp.ones_like(in_beta))), -jnp.inf)
+
+
+def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Array, num_samples: int) -> jax.Array:
+    """As `copula_samples` with probability β and independent otherwise, decided per coordinate for all n samples.
+
+    Args:
+      key: consumed.
+      logits: `[*batch, D]`.
+      beta: a scalar or `[D]`.
+      num_samples: n, at least 2.
+
+    Returns:
+      `[n, *batch, D]`.
+    """
+    logits = as_logits(logits)
+    dtype = wide_dtype(logits)
+    copula_key, sample_key, choice_key = jax.random.split(key, 3)
+    coupled = copula_samples(copula_key, logits, num_samples)
+    independent = sample(sample_key, logits, num_samples)
+    choice = jax.random.uniform(choice_key, logits.shape, dtype) < lift(jnp.asarray(beta, dtype), logits.ndim)
+    return independent + choice[None].astype(logits.dtype) * (coupled - independent)
+
+
+def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Array) -> jax.Array:
+    """log P_β(b_1i, …, b_ni) of `interpolated_copula_samples`, per coordinate; differentiable in β.
+
+    With m = σ(−|α|) the probability of the rarer bit and r the number of samples that have it: β C_r + (1−β) m^r
+    (1−m)^{n−r}. The copula's C_r follows by inclusion and exclusion from the probability that k given samples all have
+    the rarer bit, m max(k − (k−1) m^{−1/(n−1)}, 0)^{n−1} for k ≥ 1. Groups that cannot be drawn have −∞, with a zero
+    derivative.
+
+    Args:
+      logits: `[*batch, D]`.
+      b: `[n, *batch, D]`.
+      beta: a scalar or `[D]`.
+
+    Returns:
+      `[*batch, D]`.
+    """
+    num_samples, beta = b.shape[0], lift(jnp.asarray(beta, logits.dtype), logits.ndim)
+    log_rare = jax.nn.log_sigmoid(-jnp.abs(logits))
+    rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
+    count = jnp.sum((b == 1) == (logits[None] < 0), axis=0)
+    inverse_root = jnp.exp(jnp.minimum(-_copula_log_root(logits, num_samples), math.log(2)))  # at 2 all k > 1 vanish
+    all_of = [jnp.maximum(k - (k - 1) * inverse_root, 0) ** (num_samples - 1) for k in range(1, num_samples + 1)]
+    # Everything is divided by m unless r is 0, so that nothing underflows before the logarithm.
+    in_beta = jnp.zeros_like(logits)
+    for r in range(num_samples + 1):
+        remaining = range(0 if r else 1, num_samples - r + 1)
+        terms = [(-1) ** j * math.comb(num_samples - r, j) * all_of[r + j - 1] for j in remaining]
+        coupled = jnp.maximum(sum(terms) if r else 1 + rare * sum(terms), 0)
+        independent = rare ** max(r - 1, 0) * likely ** (num_samples - r)
+        in_beta = in_beta + (count == r).astype(logits.dtype) * (beta * coupled + (1 - beta) * independent)
+    possible = in_beta > 0
+    log_prob = jnp.log(jnp.where(possible, in_beta, jnp.ones_like(in_beta))) + jnp.where(count > 0, log_rare, 0)
+    return jnp.where(possible, log_prob, -jnp.inf)
 
 
 def conditional_logit(logits: jax.Array, b: jax.Array, uniform: jax.Array) -> jax.Array:

@@ -197,6 +197,38 @@ def arms(logits, b, f_b):
     return total / (num - 1) * p * (1 - p) / (p - both)
 
 
+def mixture_law(logits: np.ndarray, num_samples: int, beta) -> tuple[np.ndarray, np.ndarray]:
+    """As `copula_law` with probability β and independent otherwise, per coordinate."""
+    bits = np.moveaxis(outcomes(num_samples * len(logits)).reshape(-1, num_samples, len(logits)), 1, 0)
+    each = []
+    for i, (p, beta_i) in enumerate(zip(expit(logits), np.broadcast_to(beta, np.shape(logits)), strict=True)):
+        independent = np.prod(np.where(bits[..., i] == 1, p, 1 - p), axis=0)
+        coupled = copula_table(p, num_samples)[tuple(bits[..., i].astype(int))]
+        each.append(beta_i * coupled + (1 - beta_i) * independent)
+    return bits, np.prod(each, axis=0)
+
+
+def arms_interpolated(logits, b, f_b, beta):
+    """c from the enumerated law of two of the samples."""
+    weight = np.zeros(len(logits))
+    for i, (p, beta_i) in enumerate(zip(expit(logits), np.broadcast_to(beta, np.shape(logits)), strict=True)):
+        pair = copula_table(p, len(b)).sum(axis=tuple(range(2, len(b))))
+        weight[i] = p * (1 - p) / (beta_i * pair[1, 0] + (1 - beta_i) * p * (1 - p))
+    return reinforce_loo(logits, b, f_b) * weight
+
+
+def multisample_arms(logits, b, log_w):
+    """b is `[n, K, ..., D]`."""
+    num, total = b.shape[1], 0.0
+    for k in range(num):
+        values = []
+        for i in range(len(b)):
+            bounds = [bound(np.array([*np.delete(w, k, axis=0), log_w[i, k]])) for w in log_w]
+            values.append(np.mean(bounds, axis=0))
+        total = total + arms(logits, b[:, k], np.array(values))
+    return total
+
+
 def double_cv(logits, b, f_b, slope, scale):
     num, p = len(b), expit(logits)
     t = []

@@ -23,9 +23,9 @@ def hierarchical(name: str, **options: Any) -> Estimator:
 
     Algorithm 1 of the paper for "reinforce_loo" (two samples), "arm" and "disarm" (one pair): unbiased, T + 1
     evaluations of f, f is not differentiated. For "arms" (n samples) the same with n − 1 branches per layer:
-    T (n − 1) + 1 evaluations. For "relax": one evaluation at the trunk and two relaxed ones per layer, where f is differentiated;
-    unbiased with the later layers relaxed too, whereas the variant of the authors' code, which draws hard samples there
-    (`later_layers="hard"`), is biased.
+    T (n − 1) + 1 evaluations. For "relax": one evaluation at the trunk and two relaxed ones per layer, where f is
+    differentiated; unbiased with the later layers relaxed too, whereas the variant of the authors' code, which draws
+    hard samples there (`later_layers="hard"`), is biased.
 
     The estimator's functions take the inputs and the layers instead of logits: `init(key, inputs, layers)`,
     `apply(params, key, inputs, layers, f)`, `variance_loss(params, key, inputs, layers, f)`. `layers` is a sequence of

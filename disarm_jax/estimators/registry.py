@@ -52,7 +52,7 @@ class _Entry(NamedTuple):
 
 
 def _samples(options: dict) -> int:
-    return options["num_samples"] * options.get("repeats", 1)
+    return options["num_samples"] * options.get("repeats", 1) * options.get("group_size", 1)
 
 
 def _pairs(options: dict) -> int:
@@ -79,6 +79,12 @@ _ENTRIES = {
         _samples,
         "Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021",
         "With more than two evaluations: any f, nothing to tune, mostly less variance than as many in DisARM pairs.",
+    ),
+    "arms_interpolated": _Entry(
+        interpolated.arms_interpolated,
+        _samples,
+        "Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
+        "When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.",
     ),
     "bitflip": _Entry(
         flips.bitflip,
@@ -118,6 +124,13 @@ _ENTRIES = {
         _always("D + 1"),
         "Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015",
         "The reference of low variance, for few bits: an evaluation for each of them.",
+    ),
+    "multisample_arms": _Entry(
+        multisample.multisample_arms,
+        _samples,
+        "Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
+        "For a multi-sample bound with more than two evaluations per sample of it.",
+        objective="bound",
     ),
     "multisample_disarm": _Entry(
         multisample.multisample_disarm,

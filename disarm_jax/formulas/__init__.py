@@ -11,10 +11,12 @@ leading axes; those of K samples take the sample axis first and sum it out. `log
 from disarm_jax.formulas.configurations import CONFIGURATIONS, check_configurations
 from disarm_jax.formulas.later import (
     arms,
+    arms_interpolated,
     bitflip,
     double_cv,
     gumbel_sigmoid,
     leg,
+    multisample_arms,
     reinmax,
     rodeo,
     straight_through,
@@ -40,6 +42,7 @@ __all__ = [
     "CONFIGURATIONS",
     "arm",
     "arms",
+    "arms_interpolated",
     "bitflip",
     "bound",
     "check_baseline",
@@ -49,6 +52,7 @@ __all__ = [
     "gumbel_sigmoid",
     "interpolated",
     "leg",
+    "multisample_arms",
     "multisample_disarm",
     "naive_multisample_disarm",
     "reinforce",

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli
-from disarm_jax.formulas.paper import _prepare, disarm, reinforce_loo
+from disarm_jax.formulas.paper import _centred, _prepare, _replace_each, disarm, reinforce_loo
 
 
 def arms(logits: jax.Array, b: jax.Array, f_b: jax.Array) -> jax.Array:
@@ -29,6 +29,61 @@ def arms(logits: jax.Array, b: jax.Array, f_b: jax.Array) -> jax.Array:
     """
     covariance, weight, dtype = _covariance_and_weight("arms", logits, b, f_b)
     return (covariance * weight).astype(dtype)
+
+
+def arms_interpolated(logits: jax.Array, b: jax.Array, f_b: jax.Array, beta: jax.Array) -> jax.Array:
+    """Between REINFORCE-LOO (β = 0) and ARMS (β = 1): as `arms`, with c = β c_ARMS + (1−β) p(1−p).
+
+    Args:
+      logits: `[*batch, D]`.
+      b: `[n, *batch, D]` samples of `bernoulli.interpolated_copula_samples`, n ≥ 2.
+      f_b: `[n, *batch]`, f at b.
+      beta: a scalar or `[D]`.
+
+    Returns:
+      `[*batch, D]`; differentiable in β.
+
+    >>> b = jnp.array([[1.0, 0.0], [0.0, 0.0]])
+    >>> dj.formulas.arms_interpolated(jnp.zeros(2), b, jnp.array([4.0, 2.0]), jnp.array(0.0))
+    Array([1., 0.], dtype=float32)
+    """
+    covariance, weight, dtype = _covariance_and_weight("arms_interpolated", logits, b, f_b)
+    beta = bernoulli.lift(jnp.asarray(beta, weight.dtype), weight.ndim)
+    return (covariance * weight / (beta + (1 - beta) * weight)).astype(dtype)
+
+
+def multisample_arms(logits: jax.Array, b: jax.Array, log_w: jax.Array) -> jax.Array:
+    """ARMS applied locally to each of the K samples of the multi-sample bound, as `multisample_disarm` does with pairs.
+
+    Each sample k is a group of n samples of the copula. F_ik is the bound of b_ik and companions b_lj, j ≠ k, averaged
+    over l = 1 … n, and the estimate is the sum over k of ARMS on the group k with the values F_1k … F_nk.
+
+    Args:
+      logits: `[*batch, D]`.
+      b: `[n, K, *batch, D]`, K independent groups of n samples of `bernoulli.copula_samples`, n ≥ 2.
+      log_w: `[n, K, *batch]`, their log-weights. All of them serve every sample.
+
+    Returns:
+      `[*batch, D]`, for the K-sample bound, without the pathwise term.
+
+    >>> group = jnp.array([[[1.0]], [[0.0]]])
+    >>> dj.formulas.multisample_arms(jnp.zeros(1), group, jnp.array([[4.0], [2.0]]))
+    Array([0.5], dtype=float32)
+    """
+    alpha, (b,), (log_w,), dtype = _prepare(logits, (b,), (log_w,))
+    if b.shape[0] < 2:
+        raise ValueError(f"multisample_arms needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
+    (centred,) = _centred(log_w.reshape(-1, *log_w.shape[2:]))
+    log_w = centred.reshape(log_w.shape)
+
+    def leave_one_out(log_w):
+        return jax.nn.logsumexp(_replace_each(log_w, jnp.full_like(log_w, -jnp.inf)), axis=0)
+
+    companions = jax.vmap(leave_one_out)(log_w)
+    values = jnp.mean(jnp.logaddexp(companions[:, None], log_w[None]), axis=0)
+    deviation = (values - jnp.mean(values, axis=0, keepdims=True))[..., None]
+    covariance = jnp.sum(deviation * (b - jnp.mean(b, axis=0, keepdims=True)), axis=(0, 1)) / (b.shape[0] - 1)
+    return (covariance * bernoulli.copula_weight(alpha[0, 0], b.shape[0])).astype(dtype)
 
 
 def double_cv(logits: jax.Array, b: jax.Array, f_b: jax.Array, slope: jax.Array, scale: jax.Array) -> jax.Array:

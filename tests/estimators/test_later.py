@@ -100,6 +100,100 @@ def test_more_samples_of_arms_have_less_variance_than_pairs_of_disarm():
         assert arms < disarm / (num_samples / 2)
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0, (0.2, 0.9)])
+@pytest.mark.parametrize("num_samples", [2, 3, 5])
+def test_arms_interpolated(num_samples, beta):
+    logits, (f, traced_f), beta = LOGITS[2], table(2), np.array(beta)
+    b, probabilities = exact.mixture_law(logits, num_samples, beta)
+    est, params = dj.arms_interpolated(num_samples=num_samples), {"beta": jnp.asarray(beta)}
+    out = apply_to_outcomes(est, params, logits, traced_f, interpolated_copula_samples=(b,))
+    check_moments(logits, f, probabilities, out.grad, exact.arms_interpolated(logits, b, f(b), beta))
+    batch = jnp.broadcast_to(logits, b.shape[1:])
+    log_prob = bernoulli.interpolated_copula_log_prob(batch, jnp.asarray(b), params["beta"]).sum(-1)
+    np.testing.assert_allclose(jnp.exp(log_prob), probabilities, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("beta", [0.3, 0.8, (0.2, 0.9)])
+def test_arms_interpolated_learns_from_the_gradient_of_the_exact_variance(beta):
+    """`variance_loss` of every outcome, weighted by its probability, has the derivative of the enumerated variance."""
+    logits, (f, traced_f), beta = LOGITS[2], table(2), jnp.array(beta)
+    b, probabilities = exact.mixture_law(logits, 4, np.asarray(beta))
+    est = dj.arms_interpolated(per_dimension=beta.ndim > 0)
+
+    def exact_second_moment(beta):
+        possible = probabilities > 0
+        batch = jnp.broadcast_to(logits, b[:, possible].shape[1:])
+        log_prob = bernoulli.interpolated_copula_log_prob(batch, jnp.asarray(b[:, possible]), beta).sum(-1)
+        g = dj.formulas.arms_interpolated(batch, b[:, possible], f(b[:, possible]), beta)
+        return jnp.sum(jnp.exp(log_prob) * jnp.sum(g**2, axis=-1))
+
+    def loss_of_one(outcome):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bernoulli, "interpolated_copula_samples", lambda *args: outcome)
+            return jax.grad(dj.variance_loss(est))({"beta": beta}, jax.random.key(0), jnp.asarray(logits), traced_f)[
+                "beta"
+            ]
+
+    found = jax.jit(jax.vmap(loss_of_one, in_axes=1))(jnp.asarray(b))
+    truth = jax.grad(exact_second_moment)(beta)
+    np.testing.assert_allclose(np.tensordot(probabilities, found, axes=1), truth, rtol=1e-8)
+    step = 1e-6  # and the law that is differentiated is the enumerated one
+    ahead, behind = (
+        exact.moments(law, exact.arms_interpolated(logits, b, f(b), value))[1].sum()
+        for value in (np.asarray(beta) + step, np.asarray(beta) - step)
+        for law in [exact.mixture_law(logits, 4, value)[1]]
+    )
+    np.testing.assert_allclose((ahead - behind) / (2 * step), jnp.sum(truth), rtol=1e-6)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_the_variance_gradient_of_arms_interpolated_is_finite(beta):
+    """Also at the ends, where some groups are impossible, at saturated logits, in float32 and with 8 samples."""
+    with jax.enable_x64(False):
+        est = dj.arms_interpolated(init_beta=beta, num_samples=8)
+        logits = jnp.array([0.0, -0.0, 1e4, -1e4, 3.0, -30.0])
+        params = est.init(jax.random.key(0), logits)
+        for seed in range(5):
+            grads = jax.grad(dj.variance_loss(est))(params, jax.random.key(seed), logits, lambda b: b.sum(-1))
+            assert np.isfinite(grads["beta"])
+
+
+@pytest.mark.parametrize(("dim", "num_samples", "group_size"), [(2, 1, 4), (2, 2, 3), (1, 3, 3), (1, 2, 5)])
+def test_multisample_arms(dim, num_samples, group_size):
+    """The bound is the expectation of one long vector of K·D bits, whose gradients are added up."""
+    logits, (log_w, traced) = LOGITS[dim], table(dim)
+    b, law = exact.copula_law(logits, group_size)
+    groups, probabilities = exact.copies((np.moveaxis(b, 0, 1)[law > 0], law[law > 0]), num_samples)
+    groups = np.moveaxis(groups, 2, 0)  # [n, K, M, D]
+    est = dj.multisample_arms(num_samples=num_samples, group_size=group_size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bernoulli, "copula_samples", lambda *args: jnp.asarray(groups))
+        out = est.apply((), jax.random.key(0), jnp.broadcast_to(logits, groups.shape[2:]), traced)
+    reference = exact.multisample_arms(logits, groups, log_w(groups))
+    np.testing.assert_allclose(out.grad, reference, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(out.value, np.mean([exact.bound(w) for w in log_w(groups)], axis=0), atol=1e-12)
+
+    def joint(b):
+        return exact.bound(np.moveaxis(log_w(b.reshape(*b.shape[:-1], num_samples, dim)), -1, 0))
+
+    truth = exact.gradient(np.tile(logits, num_samples), joint).reshape(num_samples, dim).sum(axis=0)
+    mean, variance = exact.moments(probabilities, np.asarray(out.grad))
+    np.testing.assert_allclose(mean, truth, rtol=0, atol=1e-10)
+    # At as many evaluations, less variance than the mean of independent estimates of local DisARM.
+    *pairs, law = exact.copies(exact.pair_law(logits), num_samples)
+    disarm = exact.multisample_disarm(logits, *pairs, *(log_w(b) for b in pairs))
+    assert variance.sum() < exact.moments(law, disarm)[1].sum() * 2 / group_size
+
+
+def test_groups_of_two_are_multisample_disarm():
+    logits, (log_w, _) = LOGITS[2], table(2)
+    *pairs, _ = exact.copies(exact.pair_law(logits), 2)
+    batch = jnp.broadcast_to(logits, pairs[0].shape[1:])
+    ours = dj.formulas.multisample_arms(batch, np.stack(pairs), log_w(np.stack(pairs)))
+    disarm = dj.formulas.multisample_disarm(batch, *pairs, *(log_w(b) for b in pairs))
+    np.testing.assert_allclose(ours, disarm, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("num_samples", [2, 3, 4, 8, 50])
 def test_the_weight_of_arms_keeps_its_digits(dtype, num_samples):
@@ -336,6 +430,10 @@ def test_gumbel_sigmoid_without_hard_evaluates_f_at_bits_too():
     ("name", "options", "words"),
     [
         ("arms", {"num_samples": 1}, "num_samples must be at least 2, got 1"),
+        ("arms_interpolated", {"num_samples": 9}, "2 to 8 samples, got num_samples=9"),
+        ("arms_interpolated", {"init_beta": 2.0}, r"init_beta must be in \[0, 1\], got 2.0"),
+        ("multisample_arms", {"group_size": 1}, "group_size must be at least 2, got 1"),
+        ("multisample_arms", {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         ("double_cv", {"num_samples": 1}, "num_samples must be at least 2, got 1"),
         ("double_cv", {"init_scale": "half"}, "init_scale must be finite, got 'half'"),
         ("rodeo", {"hidden": 0}, "hidden must be at least 1, got 0"),

@@ -85,6 +85,19 @@ def copula_law(logits, rows):
     return exact.copula_law(logits, rows)[1]
 
 
+def by_two(array):
+    """A stack of n K samples as `[n, K, ...]`, K = 2."""
+    return array.reshape(-1, 2, *array.shape[1:])
+
+
+def law_of_two_groups(logits, rows):
+    """Row 2l + k is sample l of group k."""
+    tables = [exact.copula_table(p, rows // 2) for p in expit(logits)]
+    bits = exact.outcomes(rows * len(logits)).reshape(-1, rows // 2, 2, len(logits)).astype(int)
+    each = [tables[i][tuple(bits[:, :, k, i].T)] for k in range(2) for i in range(len(logits))]
+    return np.prod(each, axis=0)
+
+
 def law_of_all_flips(logits, rows):
     """b, and b with each of its bits flipped."""
     bits = exact.outcomes(rows * len(logits)).reshape(-1, rows, len(logits))
@@ -126,6 +139,30 @@ CASES = [
     ("arms", {"num_samples": 2}, 1.0, 2, exact.arms, mean_value),
     ("arms", {"num_samples": 3}, copula_law, 3, exact.arms, mean_value),
     ("arms", {}, copula_law, 4, exact.arms, mean_value),
+    (
+        "arms_interpolated",
+        {"num_samples": 3, "init_beta": 0.3},
+        lambda logits, rows: exact.mixture_law(logits, rows, 0.3)[1],
+        3,
+        lambda logits, b, f_b: exact.arms_interpolated(logits, b, f_b, 0.3),
+        mean_value,
+    ),
+    (
+        "multisample_arms",
+        {"num_samples": 2, "group_size": 2},
+        1.0,
+        4,
+        halves(exact.multisample_disarm, False),
+        bound_of_pairs,
+    ),
+    (
+        "multisample_arms",
+        {"num_samples": 2, "group_size": 3},
+        law_of_two_groups,
+        6,
+        lambda logits, b, f_b: exact.multisample_arms(logits, by_two(b), by_two(f_b)),
+        lambda f_b: np.mean([exact.bound(f) for f in by_two(f_b)], axis=0),
+    ),
     ("double_cv", {}, 0.0, 2, lambda a, b, f_b: exact.double_cv(a, b, f_b, slopes(b), -0.5), mean_value),
     ("rodeo", {"hidden": 3}, 0.0, 2, None, mean_value),
     ("leg", {}, law_of_all_flips, 3, lambda a, b, f_b: exact.leg(a, b[0], F), mean_of_draws(1)),
