@@ -224,10 +224,10 @@ def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Arr
 def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Array) -> jax.Array:
     """log P_β(b_1i, …, b_ni) of `interpolated_copula_samples`, per coordinate; differentiable in β.
 
-    With m = σ(−|α|) the probability of the rarer bit and r the number of samples that have it: β C_r + (1−β) m^r
-    (1−m)^{n−r}. The copula's C_r follows by inclusion and exclusion from the probability that k given samples all have
-    the rarer bit, m max(k − (k−1) m^{−1/(n−1)}, 0)^{n−1} for k ≥ 1. Groups that cannot be drawn have −∞, with a zero
-    derivative.
+    With m = σ(−|α|) the probability of the rarer bit and r the number of samples that have it, an independent group has
+    the probability m^r (1−m)^{n−r}, and a coupled one Δ_r more. That k ≥ 1 given samples all have the rarer bit has
+    m max(k − (k−1) m^{−1/(n−1)}, 0)^{n−1} instead of m^k, and Δ_r follows from these gaps by inclusion and exclusion.
+    Groups that cannot be drawn have −∞, with a zero derivative.
 
     Args:
       logits: `[*batch, D]`.
@@ -242,15 +242,18 @@ def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Arra
     rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
     count = jnp.sum((b == 1) == (logits[None] < 0), axis=0)
     inverse_root = jnp.exp(jnp.minimum(-_copula_log_root(logits, num_samples), math.log(2)))  # at 2 all k > 1 vanish
-    all_of = [jnp.maximum(k - (k - 1) * inverse_root, 0) ** (num_samples - 1) for k in range(1, num_samples + 1)]
-    # Everything is divided by m unless r is 0, so that nothing underflows before the logarithm.
+    # All is divided by m unless r is 0, so that nothing underflows before the logarithm.
+    gaps = [
+        jnp.maximum(k - (k - 1) * inverse_root, 0) ** (num_samples - 1) - rare ** (k - 1)
+        for k in range(2, num_samples + 1)
+    ]
+    gaps = [jnp.zeros_like(logits)] * 2 + gaps
     in_beta = jnp.zeros_like(logits)
     for r in range(num_samples + 1):
-        remaining = range(0 if r else 1, num_samples - r + 1)
-        terms = [(-1) ** j * math.comb(num_samples - r, j) * all_of[r + j - 1] for j in remaining]
-        coupled = jnp.maximum(sum(terms) if r else 1 + rare * sum(terms), 0)
+        terms = [(-1) ** j * math.comb(num_samples - r, j) * gaps[r + j] for j in range(num_samples - r + 1)]
+        more = sum(terms) if r else rare * sum(terms)
         independent = rare ** max(r - 1, 0) * likely ** (num_samples - r)
-        in_beta = in_beta + (count == r).astype(logits.dtype) * (beta * coupled + (1 - beta) * independent)
+        in_beta = in_beta + (count == r).astype(logits.dtype) * (independent + beta * more)
     possible = in_beta > 0
     log_prob = jnp.log(jnp.where(possible, in_beta, jnp.ones_like(in_beta))) + jnp.where(count > 0, log_rare, 0)
     return jnp.where(possible, log_prob, -jnp.inf)

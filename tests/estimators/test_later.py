@@ -146,6 +146,20 @@ def test_arms_interpolated_learns_from_the_gradient_of_the_exact_variance(beta):
     np.testing.assert_allclose((ahead - behind) / (2 * step), jnp.sum(truth), rtol=1e-6)
 
 
+def test_the_derivative_in_beta_keeps_its_digits():
+    """In float32 with 8 samples and from even to nearly certain bits: to 1e-4 of its mean size."""
+    for logit in (0.0, -2.0, 8.0):
+        b, probabilities = exact.mixture_law(np.array([logit]), 8, 0.5)
+
+        def score(dtype, b=b, logit=logit):
+            batch = jnp.full(b.shape[1:], logit, dtype)
+            law = lambda beta: bernoulli.interpolated_copula_log_prob(batch, jnp.asarray(b, dtype), beta)[:, 0]
+            return np.asarray(jax.jvp(law, (jnp.array(0.5, dtype),), (jnp.ones((), dtype),))[1], np.float64)
+
+        narrow, wide = score(jnp.float32), score(jnp.float64)
+        assert probabilities @ np.abs(narrow - wide) < 1e-4 * (probabilities @ np.abs(wide))
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_the_variance_gradient_of_arms_interpolated_is_finite(beta):
     """Also at the ends, where some groups are impossible, at saturated logits, in float32 and with 8 samples."""
