@@ -52,6 +52,9 @@ def get_config() -> ConfigDict:
     config.estimator.options.init_scale = placeholder(float)
     config.estimator.options.hidden = placeholder(int)
     config.estimator.options.later_layers = placeholder(str)
+    config.estimator.options.group_size = placeholder(int)
+    config.estimator.options.temperature = placeholder(float)
+    config.estimator.options.hard = placeholder(bool)
     config.estimator.network_sees_image = True  # RELAX's network takes [x, z] as in the released code, or z alone
 
     adam = {"name": "adam", "learning_rate": 1e-4, "b1": 0.9, "b2": 0.999, "eps": 1e-7}

@@ -2,13 +2,17 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.antithetic import arm, disarm
+from disarm_jax.estimators.control_variates import double_cv, rodeo
+from disarm_jax.estimators.copula import arms
+from disarm_jax.estimators.flips import bitflip, leg, ugc
 from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
-from disarm_jax.estimators.interpolated import interpolated
-from disarm_jax.estimators.multisample import multisample_disarm, naive_multisample_disarm, vimco
+from disarm_jax.estimators.interpolated import arms_interpolated, interpolated
+from disarm_jax.estimators.multisample import multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
 from disarm_jax.estimators.registry import EstimatorInfo, estimator_info, estimator_names, make_estimator
 from disarm_jax.estimators.relaxation import rebar, relax
 from disarm_jax.estimators.score_function import reinforce, reinforce_loo
+from disarm_jax.estimators.straight_through import gumbel_sigmoid, reinmax, straight_through
 from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
 
 __version__ = "0.1.0"
@@ -20,24 +24,35 @@ __all__ = [
     "GradientVariance",
     "HierarchicalEstimate",
     "arm",
+    "arms",
+    "arms_interpolated",
     "bernoulli",
+    "bitflip",
     "disarm",
+    "double_cv",
     "estimator_info",
     "estimator_names",
     "expectation",
     "formulas",
     "gradient_variance",
+    "gumbel_sigmoid",
     "hierarchical",
     "hierarchical_expectation",
     "hierarchical_names",
     "interpolated",
+    "leg",
     "make_estimator",
+    "multisample_arms",
     "multisample_disarm",
     "naive_multisample_disarm",
     "rebar",
     "reinforce",
     "reinforce_loo",
+    "reinmax",
     "relax",
+    "rodeo",
+    "straight_through",
+    "ugc",
     "variance_loss",
     "vimco",
 ]

@@ -4,6 +4,8 @@ Logits have the shape `[*batch, D]`, samples `[N, *batch, D]` with the sample ax
 its logit plus logistic noise, b = 1[α + ε > 0], so that an antithetic partner 1[α − ε > 0] sees the same rounding.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -139,6 +141,47 @@ def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple
     return threshold(logits, noise), threshold(logits, -noise), noise
 
 
+def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
+    """Samples coupled by the Dirichlet copula (Dimitriev & Zhou, 2021): each has the law q, any two are antithetic.
+
+    d ~ Dirichlet(1, …, 1), u_k = (1 − d_k)^{n−1} is uniform, and b_k is the rarer of the two bits where u_k < m, its
+    probability σ(−|α|). With d from exponential noise e and r = m^{1/(n−1)} that is r e_k > (1 − r) Σ_{j≠k} e_j, of
+    which both sides keep their digits for every logit and n. Two samples are an antithetic pair.
+
+    Args:
+      key: consumed.
+      logits: `[*batch, D]`.
+      num_samples: n, at least 2.
+
+    Returns:
+      `[n, *batch, D]` in the logits' dtype.
+    """
+    logits = as_logits(logits)
+    dtype = wide_dtype(logits)
+    exponential = jax.nn.softplus(logistic_noise(key, (num_samples, *logits.shape), dtype))
+    none = jnp.zeros_like(exponential[:1])
+    before = jnp.concatenate([none, jnp.cumsum(exponential[:-1], axis=0)])
+    after = jnp.concatenate([jnp.cumsum(exponential[:0:-1], axis=0)[::-1], none])
+    log_root = _copula_log_root(logits.astype(dtype), num_samples)[None]
+    rare = jnp.exp(log_root) * exponential > -jnp.expm1(log_root) * (before + after)
+    return jnp.where(logits[None] < 0, rare, ~rare).astype(logits.dtype)
+
+
+def copula_weight(logits: jax.Array, num_samples: int) -> jax.Array:
+    """p(1−p) / P(b_j = 1, b_k = 0) of two of the samples of `copula_samples`, `[*batch, D]`; σ(|α|) for two samples.
+
+    With m and r as there, P(b_j = 1, b_k = 0) = m − max(2r − 1, 0)^{n−1} and m = r^{n−1}, so that the ratio is
+    (1−m) / (1 − max(2 − 1/r, 0)^{n−1}), whose denominator is at least ½.
+    """
+    both = jnp.maximum(2 - jnp.exp(-_copula_log_root(logits, num_samples)), 0) ** (num_samples - 1)
+    return jax.nn.sigmoid(jnp.abs(logits)) / (1 - both)
+
+
+def _copula_log_root(logits: jax.Array, num_samples: int) -> jax.Array:
+    """log r = log σ(−|α|) / (n−1)."""
+    return jax.nn.log_sigmoid(-jnp.abs(logits)) / (num_samples - 1)
+
+
 def interpolated_pairs(
     key: jax.Array, logits: jax.Array, beta: jax.Array, num_pairs: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -177,6 +220,65 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
     constant = jnp.where(differ, log_rare, jnp.where(both_likely, jnp.zeros_like(log_rare), 2 * log_rare))
     possible = in_beta > 0
     return jnp.where(possible, constant + jnp.log(jnp.where(possible, in_beta, jnp.ones_like(in_beta))), -jnp.inf)
+
+
+def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Array, num_samples: int) -> jax.Array:
+    """As `copula_samples` with probability β and independent otherwise, decided per coordinate for all n samples.
+
+    Args:
+      key: consumed.
+      logits: `[*batch, D]`.
+      beta: a scalar or `[D]`.
+      num_samples: n, at least 2.
+
+    Returns:
+      `[n, *batch, D]`.
+    """
+    logits = as_logits(logits)
+    dtype = wide_dtype(logits)
+    copula_key, sample_key, choice_key = jax.random.split(key, 3)
+    coupled = copula_samples(copula_key, logits, num_samples)
+    independent = sample(sample_key, logits, num_samples)
+    choice = jax.random.uniform(choice_key, logits.shape, dtype) < lift(jnp.asarray(beta, dtype), logits.ndim)
+    return independent + choice[None].astype(logits.dtype) * (coupled - independent)
+
+
+def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Array) -> jax.Array:
+    """log P_β(b_1i, …, b_ni) of `interpolated_copula_samples`, per coordinate; differentiable in β.
+
+    With m = σ(−|α|) the probability of the rarer bit and r the number of samples that have it, an independent group has
+    the probability m^r (1−m)^{n−r}, and a coupled one Δ_r more. That k ≥ 1 given samples all have the rarer bit has
+    m max(k − (k−1) m^{−1/(n−1)}, 0)^{n−1} instead of m^k, and Δ_r follows from these gaps by inclusion and exclusion.
+    Groups that cannot be drawn have −∞, with a zero derivative.
+
+    Args:
+      logits: `[*batch, D]`.
+      b: `[n, *batch, D]`.
+      beta: a scalar or `[D]`.
+
+    Returns:
+      `[*batch, D]`.
+    """
+    num_samples, beta = b.shape[0], lift(jnp.asarray(beta, logits.dtype), logits.ndim)
+    log_rare = jax.nn.log_sigmoid(-jnp.abs(logits))
+    rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
+    count = jnp.sum((b == 1) == (logits[None] < 0), axis=0)
+    inverse_root = jnp.exp(jnp.minimum(-_copula_log_root(logits, num_samples), math.log(2)))  # at 2 all k > 1 vanish
+    # All is divided by m unless r is 0, so that nothing underflows before the logarithm.
+    gaps = [
+        jnp.maximum(k - (k - 1) * inverse_root, 0) ** (num_samples - 1) - rare ** (k - 1)
+        for k in range(2, num_samples + 1)
+    ]
+    gaps = [jnp.zeros_like(logits)] * 2 + gaps
+    in_beta = jnp.zeros_like(logits)
+    for r in range(num_samples + 1):
+        terms = [(-1) ** j * math.comb(num_samples - r, j) * gaps[r + j] for j in range(num_samples - r + 1)]
+        more = sum(terms) if r else rare * sum(terms)
+        independent = rare ** max(r - 1, 0) * likely ** (num_samples - r)
+        in_beta = in_beta + (count == r).astype(logits.dtype) * (independent + beta * more)
+    possible = in_beta > 0
+    log_prob = jnp.log(jnp.where(possible, in_beta, jnp.ones_like(in_beta))) + jnp.where(count > 0, log_rare, 0)
+    return jnp.where(possible, log_prob, -jnp.inf)
 
 
 def conditional_logit(logits: jax.Array, b: jax.Array, uniform: jax.Array) -> jax.Array:

@@ -5,6 +5,7 @@ probabilities, however slow or fragile that is.
 """
 
 import itertools
+import math
 
 import numpy as np
 from scipy import stats
@@ -98,6 +99,38 @@ def sample_law(logits: np.ndarray, num_samples: int) -> tuple[np.ndarray, np.nda
     return copies((b, probability(logits, b)), num_samples)
 
 
+def copula_table(p: float, num_samples: int) -> np.ndarray:
+    """P(b_1, …, b_n) of one coordinate of n samples of the Dirichlet copula, `[2, …, 2]`.
+
+    The rarer bit comes up where d_k > s = 1 − m^{1/(n−1)}, and P(d_1, …, d_k > s) = max(1 − k s, 0)^{n−1} for
+    d ~ Dirichlet(1, …, 1); the rest is inclusion and exclusion.
+    """
+    m = min(p, 1 - p)
+    s = 1 - m ** (1 / (num_samples - 1))
+    all_of = [max(1 - k * s, 0.0) ** (num_samples - 1) for k in range(num_samples + 1)]
+    table = np.zeros((2,) * num_samples)
+    for bits in itertools.product((0, 1), repeat=num_samples):
+        likely = sum(bits) if p >= 0.5 else num_samples - sum(bits)
+        rare = num_samples - likely
+        table[bits] = sum((-1) ** j * math.comb(likely, j) * all_of[rare + j] for j in range(likely + 1))
+    return np.where(np.abs(table) < 1e-15, 0.0, table)
+
+
+def copula_law(logits: np.ndarray, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """n samples of the Dirichlet copula: b `[n, M, D]`, probabilities `[M]`, M = 2^(n D), as in `outcomes`."""
+    bits = np.moveaxis(outcomes(num_samples * len(logits)).reshape(-1, num_samples, len(logits)), 1, 0)
+    tables = [copula_table(p, num_samples) for p in expit(logits)]
+    each = [table[tuple(bits[..., i].astype(int))] for i, table in enumerate(tables)]
+    return bits, np.prod(each, axis=0)
+
+
+def flip(b: np.ndarray, i: int) -> np.ndarray:
+    """b `[..., D]` with bit i flipped."""
+    b = b.copy()
+    b[..., i] = 1 - b[..., i]
+    return b
+
+
 def chi_square(bits: np.ndarray, probabilities: np.ndarray) -> float:
     """The p-value of samples `[M, n]` of n bits under the law of all 2^n outcomes; an impossible one fails at once."""
     index = bits.astype(int) @ 2 ** np.arange(bits.shape[1])[::-1]
@@ -153,6 +186,121 @@ def interpolated(logits, b, b_tilde, f_b, f_b_tilde, beta):
     return result
 
 
+def arms(logits, b, f_b):
+    """With P(b_j = b_k = 1) as in the paper, from plain probabilities."""
+    num, p = len(b), expit(logits)
+    low = np.maximum(2 * np.minimum(p, 1 - p) ** (1 / (num - 1)) - 1, 0) ** (num - 1)
+    both = np.where(p < 0.5, low, 2 * p - 1 + low)
+    total = 0.0
+    for k in range(num):
+        total = total + (f_b[k] - np.mean(f_b, axis=0))[..., None] * (b[k] - p)
+    return total / (num - 1) * p * (1 - p) / (p - both)
+
+
+def mixture_law(logits: np.ndarray, num_samples: int, beta) -> tuple[np.ndarray, np.ndarray]:
+    """As `copula_law` with probability β and independent otherwise, per coordinate."""
+    bits = np.moveaxis(outcomes(num_samples * len(logits)).reshape(-1, num_samples, len(logits)), 1, 0)
+    each = []
+    for i, (p, beta_i) in enumerate(zip(expit(logits), np.broadcast_to(beta, np.shape(logits)), strict=True)):
+        independent = np.prod(np.where(bits[..., i] == 1, p, 1 - p), axis=0)
+        coupled = copula_table(p, num_samples)[tuple(bits[..., i].astype(int))]
+        each.append(beta_i * coupled + (1 - beta_i) * independent)
+    return bits, np.prod(each, axis=0)
+
+
+def arms_interpolated(logits, b, f_b, beta):
+    """c from the enumerated law of two of the samples."""
+    weight = np.zeros(len(logits))
+    for i, (p, beta_i) in enumerate(zip(expit(logits), np.broadcast_to(beta, np.shape(logits)), strict=True)):
+        pair = copula_table(p, len(b)).sum(axis=tuple(range(2, len(b))))
+        weight[i] = p * (1 - p) / (beta_i * pair[1, 0] + (1 - beta_i) * p * (1 - p))
+    return reinforce_loo(logits, b, f_b) * weight
+
+
+def multisample_arms(logits, b, log_w):
+    """b is `[n, K, ..., D]`."""
+    num, total = b.shape[1], 0.0
+    for k in range(num):
+        values = []
+        for i in range(len(b)):
+            bounds = [bound(np.array([*np.delete(w, k, axis=0), log_w[i, k]])) for w in log_w]
+            values.append(np.mean(bounds, axis=0))
+        total = total + arms(logits, b[:, k], np.array(values))
+    return total
+
+
+def double_cv(logits, b, f_b, slope, scale):
+    num, p = len(b), expit(logits)
+    t = []
+    for k in range(num):
+        others = np.mean([slope[j] for j in range(num) if j != k], axis=0)
+        t.append(f_b[k] + scale * np.sum(others * (b[k] - p), axis=-1))
+    total = 0.0
+    for k in range(num):
+        baseline = np.mean([t[j] for j in range(num) if j != k], axis=0)
+        total = total + (t[k] - baseline)[..., None] * (b[k] - p)
+    return total / num - scale * np.mean(slope, axis=0) * p * (1 - p)
+
+
+def stein(logits, h, x):
+    """(Ah)(x) for a function h of `[..., D]`, scalar or vector valued, by flipping every bit."""
+    total = 0.0
+    for i in range(len(logits)):
+        flipped = flip(x, i)
+        rate = np.where(flipped[..., i] == 1, expit(logits[i]), expit(-logits[i]))
+        difference = h(flipped) - h(x)
+        total = total + rate.reshape(rate.shape + (1,) * (difference.ndim - rate.ndim)) * difference
+    return total / len(logits)
+
+
+def rodeo(logits, b, f_b, slope, network, baseline_scale, control_scale):
+    """`network` is H, two arrays `[...]` to `[..., 2]`."""
+    num, p = len(b), expit(logits)
+
+    def h(k, output):
+        def average(y):
+            each = [network(np.sum(slope[j] * (y - b[j]), axis=-1), f_b[j])[..., output] for j in range(num) if j != k]
+            return np.mean(each, axis=0)
+
+        return average
+
+    total = 0.0
+    for k in range(num):
+        baseline = [f_b[j] + baseline_scale * stein(logits, h(j, 0), b[j]) for j in range(num) if j != k]
+        total = total + (f_b[k] - np.mean(baseline, axis=0))[..., None] * (b[k] - p)
+        total = total + control_scale * stein(logits, lambda y, k=k: h(k, 1)(y)[..., None] * (y - p), b[k])
+    return total / num
+
+
+def leg(logits, b, f):
+    result = np.zeros(np.shape(b))
+    for i in range(len(logits)):
+        high, low = b.copy(), b.copy()
+        high[..., i], low[..., i] = 1, 0
+        result[..., i] = expit(logits[i]) * expit(-logits[i]) * (f(high) - f(low))
+    return result
+
+
+def bitflip(logits, b, i, f):
+    """i is the bit drawn, one for all."""
+    result = np.zeros(np.shape(b))
+    result[..., i] = len(logits) * leg(logits, b, f)[..., i]
+    return result
+
+
+def ugc(logits, b, b_tilde, i, f):
+    rare = np.minimum(expit(logits), expit(-logits)) < 1 / (2 * len(logits))
+    return np.where(rare, bitflip(logits, b, i, f), disarm(logits, b, b_tilde, f(b), f(b_tilde)))
+
+
+def straight_through(logits, slope):
+    return expit(logits) * (1 - expit(logits)) * slope
+
+
+def reinmax(logits, b, slope):
+    return 0.5 * (1 - np.where(b == 1, expit(logits), 1 - expit(logits))) * slope
+
+
 def bound(log_w):
     return logsumexp(log_w, axis=0) - np.log(len(log_w))
 
@@ -167,6 +315,32 @@ def vimco(logits, b, log_w, baseline):
         else:
             left_out = bound(np.concatenate([others, np.mean(others, axis=0, keepdims=True)]))
         total = total + (bound(log_w) - left_out)[..., None] * (b[k] - expit(logits))
+    return total
+
+
+def companions(configurations, k, num):
+    """For sample k, the choices of b (0) or b̃ (1) of every pair; the entry of k itself is not used."""
+    if configurations == "paper":
+        return [(0,) * num, (1,) * num]
+    if configurations == "all":
+        return list(itertools.product((0, 1), repeat=num))  # each twice
+    windows = []
+    for size in range(max(num - 1, 1)):
+        window = {(k + 1 + i) % num for i in range(size)}
+        windows.append(tuple(int(j in window) for j in range(num)))
+        windows.append(tuple(int(j not in window) for j in range(num)))
+    return windows
+
+
+def configured_multisample_disarm(logits, b, b_tilde, log_w, log_w_tilde, configurations):
+    total = 0.0
+    for k in range(len(b)):
+        signals = []
+        for choice in companions(configurations, k, len(b)):
+            weights = [(log_w, log_w_tilde)[choice[j]][j] for j in range(len(b)) if j != k]
+            signals.append(0.5 * (bound(np.array([*weights, log_w[k]])) - bound(np.array([*weights, log_w_tilde[k]]))))
+        sign = (b[k] != b_tilde[k]) * (-1) ** b_tilde[k]
+        total = total + np.mean(signals, axis=0)[..., None] * sign * expit(np.abs(logits))
     return total
 
 
@@ -222,22 +396,31 @@ def arm_moments(logits: np.ndarray, f) -> tuple[np.ndarray, np.ndarray]:
 # Chains of layers.
 
 
-def chain_law(layers, dims, beta: float):
-    """All outcomes of Algorithm 1: columns `[M, T + 1, D_t]` (trunk, then branches) and their probabilities `[M]`."""
-    depth = len(dims)
-    total = [dim * (t + 2) for t, dim in enumerate(dims)]  # trunk, partner, and a redraw for every earlier branch
+def chain_law(layers, dims, beta: float, num_samples: int = 2):
+    """All outcomes of Algorithm 1: columns `[M, R, D_t]` (trunk, then branches) and their probabilities `[M]`.
+
+    Pairs have the coupling β and R = T + 1 rows; groups of n > 2 samples the Dirichlet copula and T (n − 1) + 1.
+    """
+    depth, branches = len(dims), num_samples - 1
+    # trunk, a redraw for every earlier branch, partners
+    total = [dim * (1 + (t + 1) * branches) for t, dim in enumerate(dims)]
     bits = outcomes(sum(total))
     probabilities = np.ones(len(bits))
     columns, offset, previous = [], 0, None
     for t, dim in enumerate(dims):
-        rows = bits[:, offset : offset + total[t]].reshape(len(bits), t + 2, dim)  # trunk, branches 1 … t, partner
+        rows = bits[:, offset : offset + total[t]].reshape(len(bits), -1, dim)  # trunk, earlier branches, partners
         offset += total[t]
-        logits = np.broadcast_to(layers[t](previous), (len(bits), t + 1, dim))
+        logits = np.broadcast_to(layers[t](previous), (len(bits), 1 + t * branches, dim))
         for i in range(dim):
-            table = np.array([pair_tables(logits[m, 0, i : i + 1], beta)[0] for m in range(len(bits))])
-            probabilities *= table[np.arange(len(bits)), rows[:, 0, i].astype(int), rows[:, -1, i].astype(int)]
-        probabilities *= np.prod(probability(logits[:, 1:], rows[:, 1:-1]), axis=1)
+            different, which = np.unique(logits[:, 0, i], return_inverse=True)
+            tables = [
+                pair_tables(a[None], beta)[0] if num_samples == 2 else copula_table(expit(a), num_samples)
+                for a in different
+            ]
+            group = np.moveaxis(rows[:, [0, *range(1 + t * branches, rows.shape[1])], i], 1, 0).astype(int)
+            probabilities *= np.array(tables)[which, *group]
+        probabilities *= np.prod(probability(logits[:, 1:], rows[:, 1 : 1 + t * branches]), axis=1)
         previous = rows
-        staying = np.repeat(rows[:, :1], depth - t - 1, axis=1)
+        staying = np.repeat(rows[:, :1], (depth - t - 1) * branches, axis=1)
         columns.append(np.concatenate([rows, staying], axis=1))
     return columns, probabilities

@@ -144,6 +144,34 @@ def test_multisample_disarm(dim, num_pairs, name):
     check_bound_moments(logits, log_w, num_pairs, probabilities, ours, reference)
 
 
+@pytest.mark.parametrize("configurations", dj.formulas.CONFIGURATIONS)
+@pytest.mark.parametrize(("dim", "num_pairs"), [(3, 1), (3, 2), (2, 3), (1, 4), (1, 5)])
+def test_further_configurations(dim, num_pairs, configurations):
+    logits, log_w = LOGITS[dim], exact.table_function(dim, scale=2.0)
+    b, b_tilde, probabilities = exact.copies(exact.pair_law(logits), num_pairs)
+    pairs = b, b_tilde, log_w(b), log_w(b_tilde)
+    ours = dj.formulas.multisample_disarm(repeat(logits, b), *pairs, configurations=configurations)
+    reference = exact.configured_multisample_disarm(logits, *pairs, configurations)
+    check_bound_moments(logits, log_w, num_pairs, probabilities, ours, reference)
+
+
+def test_further_configurations_have_less_variance():
+    """All of them never have more than the paper's two; with three pairs the cyclic ones are all there are."""
+    for dim, num_pairs in ((2, 3), (1, 5)):
+        logits, log_w = LOGITS[dim], exact.table_function(dim, scale=2.0)
+        b, b_tilde, probabilities = exact.copies(exact.pair_law(logits), num_pairs)
+        pairs = b, b_tilde, log_w(b), log_w(b_tilde)
+        grads = [
+            dj.formulas.multisample_disarm(repeat(logits, b), *pairs, configurations=c)
+            for c in ("all", "cyclic", "paper")
+        ]
+        variances = [exact.moments(probabilities, np.asarray(g))[1].sum() for g in grads]
+        assert variances[0] < variances[2]
+        assert variances[1] < variances[2]
+        if num_pairs == 3:
+            np.testing.assert_allclose(grads[0], grads[1], rtol=0, atol=1e-13)
+
+
 def check_bound_moments(logits, log_w, num_samples, probabilities, ours, reference):
     """As `check_moments`: the bound is the expectation of one long vector of K·D bits, whose gradients are added up."""
     np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-12)
@@ -186,8 +214,10 @@ def test_a_weight_of_zero_is_no_trouble():
         ours = dj.formulas.vimco(jnp.zeros((1, 2)), b, log_w, baseline=baseline)
         np.testing.assert_allclose(ours, reference, atol=1e-12)
     pairs = b, 1 - b, log_w, log_w[::-1]
-    ours = dj.formulas.multisample_disarm(jnp.zeros((1, 2)), *pairs)
-    np.testing.assert_allclose(ours, exact.multisample_disarm(np.zeros(2), *pairs), atol=1e-12)
+    for configurations in dj.formulas.CONFIGURATIONS:
+        ours = dj.formulas.multisample_disarm(jnp.zeros((1, 2)), *pairs, configurations=configurations)
+        reference = exact.configured_multisample_disarm(np.zeros(2), *pairs, configurations)
+        np.testing.assert_allclose(ours, reference, atol=1e-12)
 
 
 def test_one_pair_multisample_disarm_is_disarm():
@@ -211,9 +241,11 @@ def test_bounds_keep_their_digits_in_float32():
     for baseline in dj.formulas.BASELINES:
         ours = dj.formulas.vimco(narrow, single[0], single[2], baseline=baseline)
         np.testing.assert_allclose(ours, exact.vimco(logits.astype(float), b, log_w, baseline), rtol=0, atol=1e-5)
-    ours = dj.formulas.multisample_disarm(narrow, *single)
-    np.testing.assert_allclose(ours, dj.formulas.multisample_disarm(wide, b, b_tilde, log_w, log_w_tilde), atol=1e-5)
-    assert ours.dtype == jnp.float32
+    for configurations in dj.formulas.CONFIGURATIONS:
+        ours = dj.formulas.multisample_disarm(narrow, *single, configurations=configurations)
+        expected = dj.formulas.multisample_disarm(wide, b, b_tilde, log_w, log_w_tilde, configurations=configurations)
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+        assert ours.dtype == jnp.float32
 
 
 def test_leading_axes():

@@ -1,8 +1,9 @@
-"""Algorithm 1 of the paper: one trunk and a branch per layer, for the estimators that are made of pairs.
+"""Algorithm 1 of the paper: one trunk and branches at every layer, for the estimators that are made of groups.
 
 The derivative with respect to logits_t needs f with layer t and everything after it drawn again. The trunk is
-b_1, …, b_T; the branch of layer t shares b_1, …, b_{t−1} with it, replaces b_t by its partner b̃_t and draws the later
-layers afresh. T + 1 evaluations of f, in one call, and one call of each layer.
+b_1, …, b_T; a branch of layer t shares b_1, …, b_{t−1} with it, replaces b_t by a partner b̃_t and draws the later
+layers afresh. Pairs have one branch per layer, groups of n samples n − 1: T (n − 1) + 1 evaluations of f, in one call,
+and one call of each layer.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,14 +28,13 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
             f"hierarchical reinforce_loo has one branch per layer: num_samples must be 2, got {num_samples}"
         )
 
-    def pair(key, logits):
-        b, b_tilde = bernoulli.sample(key, logits, 2)
-        return b, b_tilde, None
+    def draw(key, logits):
+        return bernoulli.sample(key, logits, 2), None
 
-    def gradient(logits, b, b_tilde, noise, f_b, f_b_tilde):
-        return formulas.reinforce_loo(logits, jnp.stack([b, b_tilde]), jnp.stack([f_b, f_b_tilde]))
+    def gradient(logits, b, noise, f_b):
+        return formulas.reinforce_loo(logits, b, f_b)
 
-    return _branching(pair, gradient)
+    return _branching(draw, gradient)
 
 
 @contract.factory
@@ -42,8 +42,8 @@ def arm(*, num_pairs: int = 1) -> Estimator:
     """ARM in a chain: the partner of b_t is its antithetic twin."""
     _check_one_trunk("arm", num_pairs)
 
-    def gradient(logits, b, b_tilde, noise, f_b, f_b_tilde):
-        return formulas.arm(jax.nn.sigmoid(noise), f_b, f_b_tilde)
+    def gradient(logits, b, noise, f_b):
+        return formulas.arm(jax.nn.sigmoid(noise), *f_b)
 
     return _branching(_antithetic_pair, gradient)
 
@@ -53,10 +53,24 @@ def disarm(*, num_pairs: int = 1) -> Estimator:
     """DisARM in a chain: the partner of b_t is its antithetic twin."""
     _check_one_trunk("disarm", num_pairs)
 
-    def gradient(logits, b, b_tilde, noise, f_b, f_b_tilde):
-        return formulas.disarm(logits, b, b_tilde, f_b, f_b_tilde)
+    def gradient(logits, b, noise, f_b):
+        return formulas.disarm(logits, *b, *f_b)
 
     return _branching(_antithetic_pair, gradient)
+
+
+@contract.factory
+def arms(*, num_samples: int = 4) -> Estimator:
+    """ARMS in a chain: the n − 1 partners of b_t come with it from the Dirichlet copula, a branch for each."""
+    contract.at_least("num_samples", num_samples, 2)
+
+    def draw(key, logits):
+        return bernoulli.copula_samples(key, logits, num_samples), None
+
+    def gradient(logits, b, noise, f_b):
+        return formulas.arms(logits, b, f_b)
+
+    return _branching(draw, gradient)
 
 
 def _check_one_trunk(name: str, num_pairs: int) -> None:
@@ -67,15 +81,15 @@ def _check_one_trunk(name: str, num_pairs: int) -> None:
 
 def _antithetic_pair(key, logits):
     b, b_tilde, noise = bernoulli.antithetic_pairs(key, logits, 1)
-    return b[0], b_tilde[0], noise[0]
+    return jnp.concatenate([b, b_tilde]), noise[0]
 
 
-def _branching(pair: Callable, gradient: Callable) -> Estimator:
-    """Trunk and branches for an estimator of pairs.
+def _branching(draw: Callable, gradient: Callable) -> Estimator:
+    """Trunk and branches for an estimator of groups of samples.
 
     Args:
-      pair: `(key, logits) -> (b, b_tilde, noise)`, each without a sample axis.
-      gradient: `(logits, b, b_tilde, noise, f_b, f_b_tilde) -> [*batch, D]`.
+      draw: `(key, logits) -> (b, noise)`, b `[n, *batch, D]` with the trunk's sample first, then its partners.
+      gradient: `(logits, b, noise, f_b) -> [*batch, D]`, f_b `[n, *batch]`.
     """
 
     def init(key: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple:
@@ -85,27 +99,29 @@ def _branching(pair: Callable, gradient: Callable) -> Estimator:
     def apply(params: Any, key: jax.Array, inputs: Any, layers: Sequence[Callable], f: Callable, *, has_aux=False):
         depth = check_layers(layers)
         keys = chain_keys(key, 2 * depth - 1)
-        pair_keys, redraw_keys = keys[:depth], keys[depth:]
-        trunk, pairs, columns = [], [], []
+        group_keys, redraw_keys = keys[:depth], keys[depth:]
+        trunk, groups, columns = [], [], []
         rows = None
         for t in range(depth):
-            # Row 0 is the trunk, row s the branch that left it at layer s; those that have not left yet come last.
+            # Row 0 is the trunk, then come the branches in the order of the layers where they leave it.
             logits = layer_logits(layers, t, inputs, rows)
             alpha = bernoulli.stop_and_widen(logits)
-            b, b_tilde, noise = pair(pair_keys[t], alpha[0])
+            b, noise = draw(group_keys[t], alpha[0])
             redrawn = bernoulli.sample(redraw_keys[t - 1], alpha[1:], 1) if t else []
-            rows = jnp.concatenate([b[None], *redrawn, b_tilde[None]]).astype(logits.dtype)
-            staying = jnp.broadcast_to(rows[:1], (depth - t - 1, *rows.shape[1:]))
+            rows = jnp.concatenate([b[:1], *redrawn, b[1:]]).astype(logits.dtype)
+            branches = b.shape[0] - 1
+            staying = jnp.broadcast_to(rows[:1], ((depth - t - 1) * branches, *rows.shape[1:]))
             trunk.append(logits[0])
-            pairs.append((alpha[0], b, b_tilde, noise))
+            groups.append((alpha[0], b, noise))
             columns.append(jnp.concatenate([rows, staying]))
         f_b, aux = contract.evaluate(f, tuple(columns), columns[0].shape[:-1], has_aux)
         f_b, value_dtype = contract.widen(f_b, trunk[0])
         signal = lax.stop_gradient(f_b)
-        grads = tuple(
-            contract.finish(gradient(*pairs[t], signal[0], signal[t + 1]), logits) for t, logits in enumerate(trunk)
-        )
-        estimate = HierarchicalEstimate(jnp.mean(f_b, axis=0).astype(value_dtype), grads, tuple(trunk))
+        grads = []
+        for t, logits in enumerate(trunk):
+            f_group = jnp.concatenate([signal[:1], signal[1 + t * branches : 1 + (t + 1) * branches]])
+            grads.append(contract.finish(gradient(*groups[t], f_group), logits))
+        estimate = HierarchicalEstimate(jnp.mean(f_b, axis=0).astype(value_dtype), tuple(grads), tuple(trunk))
         return (estimate, aux) if has_aux else estimate
 
     return Estimator(init, apply, sum_of_squares_loss(apply))

@@ -93,6 +93,12 @@ def evaluate(f: Callable, points: Any, shape: tuple[int, ...], has_aux: bool = F
     return f_b, aux
 
 
+def check_differentiable(who: str, f_b: jax.Array) -> None:
+    """Refuses an f that cannot be differentiated for returning integers; `who` names the estimators that would."""
+    if not jnp.issubdtype(f_b.dtype, jnp.floating):
+        raise TypeError(f"{who} differentiate f, which must return floats, got dtype {f_b.dtype}")
+
+
 def widen(f_b: jax.Array, logits: jax.Array) -> tuple[jax.Array, jnp.dtype]:
     """f in float32 or wider, and the dtype of its mean: f's own, or the logits' for an integer or boolean f."""
     floating = jnp.issubdtype(f_b.dtype, jnp.floating)
@@ -120,6 +126,7 @@ def from_samples(
     value: Callable = mean_value,
     init: Callable = no_params,
     variance_loss: Callable | None = None,
+    num_draws: int | None = None,
 ) -> Estimator:
     """An estimator that evaluates f at hard samples only: a sampler and a formula.
 
@@ -133,6 +140,8 @@ def from_samples(
       value: `[N, *batch] -> [*batch]`, what the estimate's value makes of f at the samples.
       init: as in `Estimator`.
       variance_loss: as in `Estimator`.
+      num_draws: how many of the N samples have the law q, the first ones; the rest, flips of them, are for the formula
+        alone, not for the value and the auxiliary output. None: all.
     """
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
@@ -142,8 +151,8 @@ def from_samples(
         f_b, aux = evaluate(f, b.astype(logits.dtype), b.shape[:-1], has_aux)
         f_b, value_dtype = widen(f_b, logits)
         grad = gradient(params, alpha, b, noise, lax.stop_gradient(f_b))
-        estimate = Estimate(value(f_b).astype(value_dtype), finish(grad, logits))
-        return (estimate, aux) if has_aux else estimate
+        estimate = Estimate(value(f_b[:num_draws]).astype(value_dtype), finish(grad, logits))
+        return (estimate, jax.tree.map(lambda leaf: leaf[:num_draws], aux)) if has_aux else estimate
 
     return Estimator(init, apply, variance_loss)
 

@@ -11,6 +11,7 @@ from disarm_jax.estimators.types import Estimator
 
 _FACTORIES = {
     "arm": branching.arm,
+    "arms": branching.arms,
     "disarm": branching.disarm,
     "reinforce_loo": branching.reinforce_loo,
     "relax": hierarchical_relax.relax,
@@ -21,9 +22,10 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     """The estimator for a chain of stochastic layers, by the name of its one-layer form.
 
     Algorithm 1 of the paper for "reinforce_loo" (two samples), "arm" and "disarm" (one pair): unbiased, T + 1
-    evaluations of f, f is not differentiated. For "relax": one evaluation at the trunk and two relaxed ones per layer,
-    where f is differentiated; unbiased with the later layers relaxed too, whereas the variant of the authors' code,
-    which draws hard samples there (`later_layers="hard"`), is biased.
+    evaluations of f, f is not differentiated. For "arms" (n samples) the same with n − 1 branches per layer:
+    T (n − 1) + 1 evaluations. For "relax": one evaluation at the trunk and two relaxed ones per layer, where f is
+    differentiated; unbiased with the later layers relaxed too, whereas the variant of the authors' code, which draws
+    hard samples there (`later_layers="hard"`), is biased.
 
     The estimator's functions take the inputs and the layers instead of logits: `init(key, inputs, layers)`,
     `apply(params, key, inputs, layers, f)`, `variance_loss(params, key, inputs, layers, f)`. `layers` is a sequence of
@@ -32,7 +34,7 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     `[N, *batch]`.
 
     Args:
-      name: "arm", "disarm", "reinforce_loo" or "relax".
+      name: "arm", "arms", "disarm", "reinforce_loo" or "relax".
       **options: those of the one-layer form, as far as one trunk allows; for "relax" also `later_layers`.
 
     Returns:
@@ -54,7 +56,7 @@ def hierarchical_names() -> tuple[str, ...]:
     """The names that `hierarchical` takes, sorted.
 
     >>> dj.hierarchical_names()
-    ('arm', 'disarm', 'reinforce_loo', 'relax')
+    ('arm', 'arms', 'disarm', 'reinforce_loo', 'relax')
     """
     return tuple(sorted(_FACTORIES))
 

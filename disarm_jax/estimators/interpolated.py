@@ -37,13 +37,6 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
       (Array(0.3, dtype=float32), (5, 3))
     """
     contract.at_least("num_pairs", num_pairs, 1)
-    contract.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
-    if not isinstance(per_dimension, bool):
-        raise ValueError(f"per_dimension must be True or False, got {per_dimension!r}")
-
-    def init(key, logits):
-        logits = bernoulli.as_logits(logits)
-        return {"beta": jnp.full(logits.shape[-1:] if per_dimension else (), init_beta, bernoulli.wide_dtype(logits))}
 
     def draw(params, key, logits):
         beta = lax.stop_gradient(params["beta"])
@@ -52,20 +45,82 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     def per_pair(params, logits, b, f_b):
         return formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), params["beta"])
 
+    def log_prob(params, logits, b):
+        return bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), params["beta"])
+
+    return _tunable_coupling(init_beta, per_dimension, draw, per_pair, log_prob)
+
+
+@contract.factory
+def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimension: bool = False) -> Estimator:
+    """Between REINFORCE-LOO and ARMS: n samples, each coordinate coupled by the copula with probability β.
+
+    1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, with c = P(b_j = 1, b_k = 0) of the mixture: REINFORCE-LOO at β = 0, ARMS
+    at β = 1. Unbiased for every β in [0, 1]; n evaluations of f; f is not differentiated. With two samples it is
+    `interpolated`, and what is said of β there holds here.
+
+    Args:
+      num_samples: n, from 2 to 8: the law of more samples loses its digits in float32, which the learning of β needs.
+      init_beta: β at the start, in [0, 1].
+      per_dimension: one β for each of the D coordinates instead of a shared one.
+
+    Example:
+      >>> est = dj.arms_interpolated(num_samples=3)
+      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
+      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: b.sum(-1))
+      >>> params["beta"], out.grad.shape
+      (Array(0.5, dtype=float32), (5, 3))
+    """
+    if contract.at_least("num_samples", num_samples, 2) > 8:
+        raise ValueError(f"arms_interpolated takes 2 to 8 samples, got num_samples={num_samples}")
+
+    def draw(params, key, logits):
+        beta = lax.stop_gradient(params["beta"])
+        return bernoulli.interpolated_copula_samples(key, logits, beta, num_samples), None
+
+    def of_the_group(params, logits, b, f_b):
+        return formulas.arms_interpolated(logits, b, f_b, params["beta"])[None]
+
+    def log_prob(params, logits, b):
+        return bernoulli.interpolated_copula_log_prob(logits, b, params["beta"])[None]
+
+    return _tunable_coupling(init_beta, per_dimension, draw, of_the_group, log_prob)
+
+
+def _tunable_coupling(
+    init_beta: float, per_dimension: bool, draw: Callable, estimates: Callable, log_prob: Callable
+) -> Estimator:
+    """An estimator whose β is part of the law of its samples.
+
+    Args:
+      init_beta: β at the start.
+      per_dimension: whether there is one for each coordinate.
+      draw: as in `contract.from_samples`.
+      estimates: `(params, logits, b, f_b) -> [G, *batch, D]`, of G independent groups of samples.
+      log_prob: `(params, logits, b) -> [G, *batch, D]`, log P_β of each coordinate of a group.
+    """
+    contract.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
+    if not isinstance(per_dimension, bool):
+        raise ValueError(f"per_dimension must be True or False, got {per_dimension!r}")
+
+    def init(key, logits):
+        logits = bernoulli.as_logits(logits)
+        return {"beta": jnp.full(logits.shape[-1:] if per_dimension else (), init_beta, bernoulli.wide_dtype(logits))}
+
     def gradient(params, logits, b, noise, f_b):
-        return jnp.mean(per_pair(params, logits, b, f_b), axis=0)
+        return jnp.mean(estimates(params, logits, b, f_b), axis=0)
 
     def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
-        # The pairs are independent, so the variance of their mean is the sum of theirs over num_pairs². Of each,
-        # E g² is differentiated in β through g and through the law of the pair: g² + stop(g²) log P_β(pair).
+        # The groups are independent, so the variance of their mean is the sum of theirs over G². Of each, E g² is
+        # differentiated in β through g and through the law of the group: g² + stop(g²) log P_β(group).
         logits = bernoulli.as_logits(logits)
         alpha = bernoulli.stop_and_widen(logits)
         b, _ = draw(params, key, alpha)
         f_b, _ = contract.evaluate(f, b.astype(logits.dtype), b.shape[:-1])
         f_b, _ = contract.widen(lax.stop_gradient(f_b), alpha)
-        squares = jnp.sum(per_pair(params, alpha, b, f_b) ** 2, axis=-1)
-        log_prob = jnp.sum(bernoulli.interpolated_log_prob(alpha, *jnp.split(b, 2), params["beta"]), axis=-1)
-        log_prob = jnp.where(jnp.isfinite(log_prob), log_prob, 0)  # noise on the threshold can make an impossible pair
-        return jnp.sum(squares + lax.stop_gradient(squares) * log_prob.astype(squares.dtype)) / num_pairs**2
+        squares = jnp.sum(estimates(params, alpha, b, f_b) ** 2, axis=-1)
+        log_p = jnp.sum(log_prob(params, alpha, b), axis=-1)
+        log_p = jnp.where(jnp.isfinite(log_p), log_p, 0)  # noise on the threshold can make an impossible group
+        return jnp.sum(squares + lax.stop_gradient(squares) * log_p.astype(squares.dtype)) / squares.shape[0] ** 2
 
     return contract.from_samples(draw, gradient, init=init, variance_loss=variance_loss)

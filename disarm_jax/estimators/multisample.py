@@ -5,6 +5,8 @@ unlike for the ELBO that term does not vanish: build log w from logits that are 
 ordinary derivative of `value` (as in `disarm_jax.expectation`).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -12,8 +14,6 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.antithetic import stacked_pairs
 from disarm_jax.estimators.types import Estimator
-
-CONFIGURATIONS = ("paper",)
 
 
 @contract.factory
@@ -65,7 +65,9 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
 
     Args:
       num_pairs: K, number of antithetic pairs.
-      configurations: which companions b^{−k} each sample is judged among. "paper": all b's and all b̃'s.
+      configurations: which companions b^{−k} each sample is judged among, an average over several sets of them.
+        "paper": all b's, and all b̃'s. "all": all 2^{K−1} ways to take b or b̃ of every other pair, never of more
+        variance, for K ≤ 12. "cyclic": 2(K−1) of these, for any K. None needs another evaluation.
 
     Example:
       >>> est = dj.multisample_disarm(num_pairs=5)
@@ -73,8 +75,46 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    contract.one_of("configurations", configurations, CONFIGURATIONS)
-    return _bound_of_pairs(num_pairs, formulas.multisample_disarm)
+    formulas.check_configurations(configurations, contract.at_least("num_pairs", num_pairs, 1))
+    return _bound_of_pairs(num_pairs, functools.partial(formulas.multisample_disarm, configurations=configurations))
+
+
+@contract.factory
+def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> Estimator:
+    """ARMS for the multi-sample bound, applied locally to each of K samples: `multisample_disarm` with larger groups.
+
+    Each of the K samples is drawn n times by the Dirichlet copula. Unbiased for the derivative of the K-sample bound;
+    K n evaluations of log w; not differentiated. `value` is the mean of n K-sample bounds. One sample is ARMS on log w,
+    groups of two are `multisample_disarm`.
+
+    Args:
+      num_samples: K, at least 1.
+      group_size: n, at least 2.
+
+    Example:
+      >>> est = dj.multisample_arms(num_samples=5, group_size=3)
+      >>> out = est.apply((), jax.random.key(0), jnp.zeros((7, 3)), lambda b: b.sum(-1))
+      >>> out.value.shape, out.grad.shape
+      ((7,), (7, 3))
+    """
+    contract.at_least("num_samples", num_samples, 1)
+    contract.at_least("group_size", group_size, 2)
+
+    def by_group(array):
+        return array.reshape(group_size, num_samples, *array.shape[1:])
+
+    def draw(params, key, logits):
+        repeated = jnp.broadcast_to(logits, (num_samples, *logits.shape))
+        b = bernoulli.copula_samples(key, repeated, group_size)
+        return b.reshape(group_size * num_samples, *logits.shape), None
+
+    def gradient(params, logits, b, noise, log_w):
+        return formulas.multisample_arms(logits, by_group(b), by_group(log_w))
+
+    def value(log_w):
+        return jnp.mean(jax.vmap(formulas.bound)(by_group(log_w)), axis=0)
+
+    return contract.from_samples(draw, gradient, value=value)
 
 
 @contract.factory

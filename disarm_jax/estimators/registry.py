@@ -4,7 +4,17 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from disarm_jax.estimators import antithetic, interpolated, multisample, relaxation, score_function
+from disarm_jax.estimators import (
+    antithetic,
+    control_variates,
+    copula,
+    flips,
+    interpolated,
+    multisample,
+    relaxation,
+    score_function,
+    straight_through,
+)
 from disarm_jax.estimators.types import Estimator
 
 
@@ -16,7 +26,8 @@ class EstimatorInfo(NamedTuple):
       objective: "expectation" for E f(b), "bound" for the multi-sample bound with f = log w.
       unbiased: whether its mean is the exact gradient.
       needs_grad: whether f is differentiated with respect to b, and so must be defined between 0 and 1.
-      evaluations: evaluations of f per estimate and example, relaxed ones included.
+      evaluations: evaluations of f per estimate and example, relaxed ones included; "D + 1" for `leg`, where it depends
+        on the number of bits.
       paper: where it comes from.
       advice: one line, when to prefer it.
     """
@@ -25,14 +36,14 @@ class EstimatorInfo(NamedTuple):
     objective: str
     unbiased: bool
     needs_grad: bool
-    evaluations: int
+    evaluations: int | str
     paper: str
     advice: str
 
 
 class _Entry(NamedTuple):
     factory: Callable[..., Estimator]
-    evaluations: Callable[[dict], int]  # from the options
+    evaluations: Callable[[dict], int | str]  # from the options
     paper: str
     advice: str
     objective: str = "expectation"
@@ -41,7 +52,7 @@ class _Entry(NamedTuple):
 
 
 def _samples(options: dict) -> int:
-    return options["num_samples"] * options.get("repeats", 1)
+    return options["num_samples"] * options.get("repeats", 1) * options.get("group_size", 1)
 
 
 def _pairs(options: dict) -> int:
@@ -52,6 +63,10 @@ def _relaxations(options: dict) -> int:
     return 3
 
 
+def _always(evaluations: int | str) -> Callable[[dict], int | str]:
+    return lambda options: evaluations
+
+
 _ENTRIES = {
     "arm": _Entry(
         antithetic.arm,
@@ -59,17 +74,63 @@ _ENTRIES = {
         "Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019",
         "To compare with earlier work; DisARM costs the same and never has more variance.",
     ),
+    "arms": _Entry(
+        copula.arms,
+        _samples,
+        "Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021",
+        "With more than two evaluations: any f, nothing to tune, mostly less variance than as many in DisARM pairs.",
+    ),
+    "arms_interpolated": _Entry(
+        interpolated.arms_interpolated,
+        _samples,
+        "Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
+        "When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.",
+    ),
+    "bitflip": _Entry(
+        flips.bitflip,
+        _always(2),
+        "Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023",
+        "For few bits that are nearly certain; its variance grows with the number of bits.",
+    ),
     "disarm": _Entry(
         antithetic.disarm,
         _pairs,
         "Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
         "The default: any f, two evaluations, nothing to tune.",
     ),
+    "double_cv": _Entry(
+        control_variates.double_cv,
+        _samples,
+        "Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022",
+        "When f is differentiable and close to linear; one number to learn.",
+        needs_grad=True,
+    ),
+    "gumbel_sigmoid": _Entry(
+        straight_through.gumbel_sigmoid,
+        lambda options: 1 if options["hard"] else 2,
+        "Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017",
+        "Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.",
+        unbiased=False,
+        needs_grad=True,
+    ),
     "interpolated": _Entry(
         interpolated.interpolated,
         _pairs,
         "Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
         "When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.",
+    ),
+    "leg": _Entry(
+        flips.leg,
+        _always("D + 1"),
+        "Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015",
+        "The reference of low variance, for few bits: an evaluation for each of them.",
+    ),
+    "multisample_arms": _Entry(
+        multisample.multisample_arms,
+        _samples,
+        "Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
+        "For a multi-sample bound with more than two evaluations per sample of it.",
+        objective="bound",
     ),
     "multisample_disarm": _Entry(
         multisample.multisample_disarm,
@@ -104,12 +165,41 @@ _ENTRIES = {
         "Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
         "A strong baseline with many samples, or when antithetic pairs do not suit f.",
     ),
+    "reinmax": _Entry(
+        straight_through.reinmax,
+        _always(1),
+        "Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023",
+        "Biased: instead of straight-through, which it corrects to second order at the same price.",
+        unbiased=False,
+        needs_grad=True,
+    ),
     "relax": _Entry(
         relaxation.relax,
         _relaxations,
         "Grathwohl et al., Backpropagation through the void, ICLR 2018",
         "When f is differentiable and close to linear between 0 and 1; about twice the time of DisARM.",
         needs_grad=True,
+    ),
+    "rodeo": _Entry(
+        control_variates.rodeo,
+        _samples,
+        "Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022",
+        "When f is differentiable and costs far more than a small network at every bit, which learns alongside.",
+        needs_grad=True,
+    ),
+    "straight_through": _Entry(
+        straight_through.straight_through,
+        _always(1),
+        "Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013",
+        "Biased: exact for an f that is linear in each bit, and only there.",
+        unbiased=False,
+        needs_grad=True,
+    ),
+    "ugc": _Entry(
+        flips.ugc,
+        _always(3),
+        "Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023",
+        "When many bits are nearly certain, where DisARM would rarely see them flip.",
     ),
     "vimco": _Entry(
         multisample.vimco,

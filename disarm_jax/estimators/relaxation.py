@@ -108,8 +108,7 @@ def noisy_logits(logits: jax.Array, b: jax.Array, noise: jax.Array, uniform: jax
 def evaluate_relaxed(f: Callable, points: Any, shape: tuple[int, ...], logits: jax.Array, has_aux: bool) -> jax.Array:
     """f at relaxed points, float32 or wider; refused if it is not differentiable there for being an integer."""
     f_relaxed, _ = contract.evaluate(f, points, shape, has_aux)
-    if not jnp.issubdtype(f_relaxed.dtype, jnp.floating):
-        raise TypeError(f"REBAR and RELAX differentiate f, which must return floats, got dtype {f_relaxed.dtype}")
+    contract.check_differentiable("REBAR and RELAX", f_relaxed)
     return contract.widen(f_relaxed, logits)[0]
 
 

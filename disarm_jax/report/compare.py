@@ -183,17 +183,20 @@ def _remarks(pool: Pool, value: Value | None, metric: str) -> tuple[str, ...]:
 def evaluations_of(config: Mapping[str, Any]) -> int | None:
     """Evaluations of f per example in a training step; None for an own estimator, which does not tell.
 
-    With T stochastic layers T + 1, RELAX 1 + 2 T.
+    With T stochastic layers 1 + T (n − 1) for groups of n samples, RELAX 1 + 2 T.
     """
     name, layers = config["estimator"]["name"], len(config["model"]["latents"])
     if name not in dj.estimator_names():
         return None
-    if layers > 1:
-        return 1 + 2 * layers if name == "relax" else layers + 1
+    if layers > 1 and name == "relax":
+        return 1 + 2 * layers
     try:
-        return dj.estimator_info(name, **config["estimator"]["options"]).evaluations
+        evaluations = dj.estimator_info(name, **config["estimator"]["options"]).evaluations
     except (TypeError, ValueError):  # options of a later version
         return None
+    if evaluations == "D + 1":
+        evaluations = config["model"]["latents"][0] + 1
+    return 1 + layers * (evaluations - 1) if layers > 1 else evaluations
 
 
 def relative_time(pool: Pool, pools: Iterable[Pool]) -> tuple[float | None, str]:

@@ -207,7 +207,7 @@ def test_saturated_logits(name, dtype):
             out, through, learnt = everything(jax.random.key(seed))
             for leaf in jax.tree.leaves((out, through, learnt)):
                 assert np.all(np.isfinite(leaf.astype(jnp.float32)))
-            if name in BLACK_BOX:  # what RELAX's network says of a saturated bit averages out, but is not zero
+            if name not in ("rebar", "relax"):  # what their control variate says of it averages out, but is not zero
                 assert not np.any(out.grad[3].astype(jnp.float32))
 
 
@@ -262,9 +262,9 @@ def test_evaluations_are_as_documented(name):
         return f(b)
 
     jax.eval_shape(lambda key: est.apply(params, key, logits, counting_f), jax.random.key(1))
-    info = dj.estimator_info(name)
-    assert sum(rows) == info.evaluations
-    assert len(rows) == (2 if info.needs_grad else 1)
+    expected = {"D + 1": 4}.get(dj.estimator_info(name).evaluations, dj.estimator_info(name).evaluations)
+    assert sum(rows) == expected
+    assert len(rows) == (2 if name in ("rebar", "relax") else 1)  # bits, and relaxed points
 
 
 @every_estimator
@@ -427,7 +427,7 @@ def test_the_registry():
 @pytest.mark.parametrize(
     ("name", "options", "error", "words"),
     [
-        ("disram", {}, ValueError, "'disram'; known: arm, disarm, interpolated"),
+        ("disram", {}, ValueError, "'disram'; known: arm, arms, .*disarm, .*interpolated"),
         ("disarm", {"pairs": 2}, TypeError, "disarm has no option 'pairs'; accepted: num_pairs"),
         ("disarm", {"num_pairs": 0}, ValueError, "num_pairs must be at least 1, got 0"),
         ("arm", {"num_pairs": -1}, ValueError, "num_pairs must be at least 1, got -1"),
@@ -442,7 +442,8 @@ def test_the_registry():
         ("vimco", {"baseline": "median"}, ValueError, "'median'; accepted: arithmetic, geometric"),
         ("vimco", {"repeats": 0}, ValueError, "repeats must be at least 1, got 0"),
         ("multisample_disarm", {"num_pairs": 0}, ValueError, "num_pairs must be at least 1, got 0"),
-        ("multisample_disarm", {"configurations": "all"}, ValueError, "'all'; accepted: paper"),
+        ("multisample_disarm", {"configurations": "some"}, ValueError, "'some'; accepted: paper, cyclic, all"),
+        ("multisample_disarm", {"num_pairs": 13, "configurations": "all"}, ValueError, "at most 12, got 13"),
         ("interpolated", {"init_beta": "half"}, ValueError, r"init_beta must be in \[0, 1\], got 'half'"),
         ("interpolated", {"per_dimension": "no"}, ValueError, "per_dimension must be True or False, got 'no'"),
         ("rebar", {"init_temperature": -1.0}, ValueError, "init_temperature must be positive and finite, got -1.0"),

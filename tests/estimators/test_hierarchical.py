@@ -17,6 +17,8 @@ import disarm_jax as dj
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 BETAS = {"disarm": 1.0, "reinforce_loo": 0.0}  # the coupling of b_t and its partner
+OPTIONS = {"arms": {"num_samples": 3}}
+GROUPS = {"arms": 3}  # samples of a layer, with the trunk's; else a pair
 CHAINS = {  # D_t of each layer; the weights are fixed numbers without a pattern
     "two layers": (2, 2),
     "three layers": (1, 1, 1),
@@ -58,27 +60,32 @@ def exact_expectation(weights, f, dims, inputs):
     return jnp.sum(jnp.exp(total) * f(bits))
 
 
+def group_of(t, num):
+    """The rows of layer t's group: the trunk and the branches that leave it there."""
+    return [0, *range(1 + t * (num - 1), 1 + (t + 1) * (num - 1))]
+
+
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("name", ["disarm", "reinforce_loo"])
+@pytest.mark.parametrize("name", ["disarm", "reinforce_loo", "arms"])
 def test_exact_mean_and_variance(name, chain):
     """Algorithm 1 over all its outcomes: the mean is the exact gradient in the weights of every layer (1e-10)."""
     dims, inputs = CHAINS[chain], np.array([0.6])
     weights, f = make_chain(dims)
-    columns, probabilities = exact.chain_law(numpy_layers(weights, inputs), dims, BETAS[name])
+    num = GROUPS.get(name, 2)
+    columns, probabilities = exact.chain_law(numpy_layers(weights, inputs), dims, BETAS.get(name), num)
     assert probabilities.sum() == pytest.approx(1, abs=1e-12)
-    f_rows = f(np.concatenate(columns, axis=-1))  # [M, T + 1]
+    f_rows = f(np.concatenate(columns, axis=-1))  # [M, T (n - 1) + 1]
     truth = jax.grad(exact_expectation)(jax.tree.map(jnp.asarray, weights), f, dims, inputs)
     for t in range(len(dims)):
-        b, b_tilde = columns[t][:, 0], columns[t][:, t + 1]
-        before = columns[t - 1][:, 0] if t else np.broadcast_to(inputs, (len(b), 1))
+        group = group_of(t, num)
+        b, f_b = np.moveaxis(columns[t][:, group], 1, 0), f_rows[:, group].T
+        before = columns[t - 1][:, 0] if t else np.broadcast_to(inputs, (b.shape[1], 1))
         logits = before @ weights[t][0] + weights[t][1]
-        pair = b, b_tilde, f_rows[:, 0], f_rows[:, t + 1]
         if name == "disarm":
-            ours, reference = dj.formulas.disarm(jnp.asarray(logits), *pair), exact.disarm(logits, *pair)
+            ours, reference = dj.formulas.disarm(jnp.asarray(logits), *b, *f_b), exact.disarm(logits, *b, *f_b)
         else:
-            stacked = np.stack(pair[:2]), np.stack(pair[2:])
-            ours = dj.formulas.reinforce_loo(jnp.asarray(logits), *stacked)
-            reference = exact.reinforce_loo(logits, *stacked)
+            ours = getattr(dj.formulas, name)(jnp.asarray(logits), b, f_b)
+            reference = getattr(exact, name)(logits, b, f_b)
         np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-12)
         for g, expected in ((ours, truth[t][1]), (np.einsum("mi,mj->mij", before, ours), truth[t][0])):
             mean, variance = exact.moments(probabilities, np.asarray(g))
@@ -106,38 +113,41 @@ def capture(name, dims, draws):
 
     inputs = jnp.full((draws, 1), 0.6)
     layers = [layer(t) for t in range(len(dims))]
-    est = dj.hierarchical(name)
+    est = dj.hierarchical(name, **OPTIONS.get(name, {}))
     out = est.apply(est.init(jax.random.key(0), inputs, layers), jax.random.key(4), inputs, layers, traced_f)
     return [np.asarray(c) for c in columns[0]], out, weights, f, columns, calls
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("name", ["disarm", "reinforce_loo", "arm"])
+@pytest.mark.parametrize("name", ["disarm", "reinforce_loo", "arm", "arms"])
 def test_law_and_formula_through_apply(name, chain):
     dims, draws = CHAINS[chain], 400_000
     columns, out, weights, f, all_columns, calls = capture(name, dims, draws)
-    depth = len(dims)
-    assert len(all_columns) == 1  # T + 1 evaluations, in one call
-    assert [c.shape for c in columns] == [(depth + 1, draws, d) for d in dims]
+    depth, num = len(dims), GROUPS.get(name, 2)
+    assert len(all_columns) == 1  # T (n − 1) + 1 evaluations, in one call
+    assert [c.shape for c in columns] == [(depth * (num - 1) + 1, draws, d) for d in dims]
     assert [t for t, _ in calls][-depth:] == list(range(depth))  # one call of each layer
-    _, probabilities = exact.chain_law(numpy_layers(weights, np.array([0.6])), dims, BETAS.get(name, 1.0))
-    # The rows of layer t that are not copies of the trunk: trunk, branches that left before, the partner.
-    bits = np.concatenate([np.moveaxis(c[: t + 2], 1, 0).reshape(draws, -1) for t, c in enumerate(columns)], axis=1)
+    _, probabilities = exact.chain_law(numpy_layers(weights, np.array([0.6])), dims, BETAS.get(name, 1.0), num)
+    # The rows of layer t that are not copies of the trunk: trunk, branches that left before, the partners.
+    own = [c[: 1 + (t + 1) * (num - 1)] for t, c in enumerate(columns)]
+    bits = np.concatenate([np.moveaxis(rows, 1, 0).reshape(draws, -1) for rows in own], axis=1)
     assert exact.chi_square(bits, probabilities) > 1e-4
-    for t, column in enumerate(columns):
-        np.testing.assert_array_equal(column[t + 2 :], np.broadcast_to(column[:1], column[t + 2 :].shape))
+    for rows, column in zip(own, columns, strict=True):
+        staying = column[len(rows) :]
+        np.testing.assert_array_equal(staying, np.broadcast_to(column[:1], staying.shape))
     f_rows = f(np.concatenate(columns, axis=-1))
     np.testing.assert_allclose(out.value, f_rows.mean(axis=0), atol=1e-12)
     for t in range(depth):
         before = columns[t - 1][0] if t else np.full((draws, 1), 0.6)
         logits = before @ weights[t][0] + weights[t][1]
         np.testing.assert_allclose(out.logits[t], logits, atol=1e-12)
-        pair = columns[t][0], columns[t][t + 1], f_rows[0], f_rows[t + 1]
+        group = columns[t][group_of(t, num)], f_rows[group_of(t, num)]
+        pair = *group[0][:2], *group[1][:2]
         if name == "disarm":
             np.testing.assert_allclose(out.grads[t], exact.disarm(logits, *pair), rtol=0, atol=1e-12)
-        elif name == "reinforce_loo":
-            loo = exact.reinforce_loo(logits, np.stack(pair[:2]), np.stack(pair[2:]))
-            np.testing.assert_allclose(out.grads[t], loo, rtol=0, atol=1e-12)
+        elif name in ("reinforce_loo", "arms"):
+            reference = getattr(exact, name)(logits, *group)
+            np.testing.assert_allclose(out.grads[t], reference, rtol=0, atol=1e-12)
         else:  # read u off the gradient: it must reproduce the pair
             delta = pair[2] - pair[3]
             seen = delta != 0
@@ -306,7 +316,7 @@ def test_auxiliary_outputs():
         params = est.init(jax.random.key(0), inputs, layers)
         args = params, jax.random.key(1), inputs
         out, aux = jax.jit(lambda *a, est=est: est.apply(*a, layers, f, has_aux=True))(*args)
-        assert aux["samples"].shape == (1 if name == "relax" else 3, 4, 2)
+        assert aux["samples"].shape == ({"relax": 1, "arms": 7}.get(name, 3), 4, 2)
         expectation = dj.hierarchical_expectation(est, has_aux=True)
         value, mean = jax.jit(lambda *a, expectation=expectation: expectation(*a, layers, f))(*args)
         np.testing.assert_array_equal(value, out.value)
@@ -339,7 +349,8 @@ def apply_to(*layers):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: dj.hierarchical("vimco"), ValueError, "'vimco'; known: arm, disarm, reinforce_loo, relax"),
+        (lambda: dj.hierarchical("vimco"), ValueError, "'vimco'; known: arm, arms, disarm, reinforce_loo, relax"),
+        (lambda: dj.hierarchical("arms", num_samples=1), ValueError, "num_samples must be at least 2, got 1"),
         (lambda: dj.hierarchical("disarm", num_pairs=2), ValueError, "num_pairs must be 1, got 2"),
         (lambda: dj.hierarchical("arm", num_pairs=0), ValueError, "num_pairs must be at least 1, got 0"),
         (lambda: dj.hierarchical("reinforce_loo", num_samples=3), ValueError, "num_samples must be 2, got 3"),

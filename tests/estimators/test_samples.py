@@ -15,6 +15,7 @@ from scipy.special import expit
 import disarm_jax as dj
 
 LOGITS = np.array([0.8, -1.3])
+F = exact.table_function(2)
 DRAWS = 200_000
 # Of about twenty χ² tests with fixed seeds, none should fall below this by chance.
 SMALLEST_P = 1e-4
@@ -45,6 +46,11 @@ def mean_value(f_stack):
     return f_stack.mean(axis=0)
 
 
+def mean_of_draws(num_draws):
+    """Flips do not count."""
+    return lambda f_stack: f_stack[:num_draws].mean(axis=0)
+
+
 def bound_of_pairs(f_stack):
     return 0.5 * (exact.bound(f_stack[: len(f_stack) // 2]) + exact.bound(f_stack[len(f_stack) // 2 :]))
 
@@ -53,7 +59,63 @@ def bound_of_repeats(f_stack):
     return 0.5 * (exact.bound(f_stack[:2]) + exact.bound(f_stack[2:]))
 
 
-# name, options, β of the pairs (b_k, b̃_k) = rows (k, k + N/2) of the stack, N, grad and value from the stack
+def slopes(b):
+    """∇f of the multilinear extension of `F`, which is what `capture` evaluates."""
+    return np.stack([F(with_bit(b, i, 1)) - F(with_bit(b, i, 0)) for i in range(b.shape[-1])], axis=-1)
+
+
+def with_bit(b, i, bit):
+    b = b.copy()
+    b[..., i] = bit
+    return b
+
+
+def flips(one_draw):
+    """A formula of the bit that was flipped in the last point of the stack, for each example its own."""
+
+    def grad(logits, stack, f_stack):
+        by_bit = np.stack([one_draw(logits, *stack[:-1], i, F) for i in range(len(logits))])
+        which = np.argmax(stack[0] != stack[-1], axis=-1)
+        return np.take_along_axis(by_bit, which[None, :, None], axis=0)[0]
+
+    return grad
+
+
+def copula_law(logits, rows):
+    return exact.copula_law(logits, rows)[1]
+
+
+def by_two(array):
+    """A stack of n K samples as `[n, K, ...]`, K = 2."""
+    return array.reshape(-1, 2, *array.shape[1:])
+
+
+def law_of_two_groups(logits, rows):
+    """Row 2l + k is sample l of group k."""
+    tables = [exact.copula_table(p, rows // 2) for p in expit(logits)]
+    bits = exact.outcomes(rows * len(logits)).reshape(-1, rows // 2, 2, len(logits)).astype(int)
+    each = [tables[i][tuple(bits[:, :, k, i].T)] for k in range(2) for i in range(len(logits))]
+    return np.prod(each, axis=0)
+
+
+def law_of_all_flips(logits, rows):
+    """b, and b with each of its bits flipped."""
+    bits = exact.outcomes(rows * len(logits)).reshape(-1, rows, len(logits))
+    possible = [np.all(bits[:, 1 + i] == exact.flip(bits[:, 0], i), axis=-1) for i in range(len(logits))]
+    return exact.probability(logits, bits[:, 0]) * np.all(possible, axis=0)
+
+
+def law_of_one_flip(logits, rows):
+    """b, its antithetic partner if there are three rows, and b with one bit flipped, each equally often."""
+    bits = exact.outcomes(rows * len(logits)).reshape(-1, rows, len(logits))
+    drawn = row_law(logits, 1.0, rows - 1).reshape(-1, 1)
+    drawn = np.broadcast_to(drawn, (len(drawn), 2 ** len(logits))).ravel()
+    flipped = [np.all(bits[:, -1] == exact.flip(bits[:, 0], i), axis=-1) for i in range(len(logits))]
+    return drawn * np.any(flipped, axis=0) / len(logits)
+
+
+# name, options, law of the stack (a function of logits and N, or β of the pairs in rows k and k + N/2), N,
+# grad and value from the stack
 CASES = [
     ("reinforce", {"num_samples": 2}, 0.0, 2, exact.reinforce, mean_value),
     ("reinforce_loo", {}, 0.0, 2, exact.reinforce_loo, mean_value),
@@ -74,6 +136,41 @@ CASES = [
     ),
     ("rebar", {}, 0.0, 1, None, mean_value),
     ("relax", {}, 0.0, 1, None, mean_value),
+    ("arms", {"num_samples": 2}, 1.0, 2, exact.arms, mean_value),
+    ("arms", {"num_samples": 3}, copula_law, 3, exact.arms, mean_value),
+    ("arms", {}, copula_law, 4, exact.arms, mean_value),
+    (
+        "arms_interpolated",
+        {"num_samples": 3, "init_beta": 0.3},
+        lambda logits, rows: exact.mixture_law(logits, rows, 0.3)[1],
+        3,
+        lambda logits, b, f_b: exact.arms_interpolated(logits, b, f_b, 0.3),
+        mean_value,
+    ),
+    (
+        "multisample_arms",
+        {"num_samples": 2, "group_size": 2},
+        1.0,
+        4,
+        halves(exact.multisample_disarm, False),
+        bound_of_pairs,
+    ),
+    (
+        "multisample_arms",
+        {"num_samples": 2, "group_size": 3},
+        law_of_two_groups,
+        6,
+        lambda logits, b, f_b: exact.multisample_arms(logits, by_two(b), by_two(f_b)),
+        lambda f_b: np.mean([exact.bound(f) for f in by_two(f_b)], axis=0),
+    ),
+    ("double_cv", {}, 0.0, 2, lambda a, b, f_b: exact.double_cv(a, b, f_b, slopes(b), -0.5), mean_value),
+    ("rodeo", {"hidden": 3}, 0.0, 2, None, mean_value),
+    ("leg", {}, law_of_all_flips, 3, lambda a, b, f_b: exact.leg(a, b[0], F), mean_of_draws(1)),
+    ("bitflip", {}, law_of_one_flip, 2, flips(exact.bitflip), mean_of_draws(1)),
+    ("ugc", {}, law_of_one_flip, 3, flips(exact.ugc), mean_of_draws(2)),
+    ("straight_through", {}, 0.0, 1, lambda a, b, f_b: exact.straight_through(a, slopes(b[0])), mean_value),
+    ("gumbel_sigmoid", {}, 0.0, 1, None, mean_value),
+    ("reinmax", {}, 0.0, 1, lambda a, b, f_b: exact.reinmax(a, b[0], slopes(b[0])), mean_value),
 ]
 
 
@@ -83,6 +180,8 @@ def test_every_estimator_is_here():
 
 def row_law(logits, beta, rows):
     """P of all bits `[rows, D]` jointly, in the order of `exact.outcomes(rows * D)`."""
+    if callable(beta):
+        return beta(logits, rows)
     bits = exact.outcomes(rows * len(logits)).reshape(-1, rows, len(logits)).astype(int)
     if rows == 1:
         return exact.probability(logits, bits[:, 0])
@@ -91,8 +190,8 @@ def row_law(logits, beta, rows):
     return np.prod(each, axis=0)
 
 
-def capture(name, options, dtype, table, draws=DRAWS, logits=LOGITS):
-    """One call of `apply` with a large batch: the stack that f received at hard samples, and the estimate."""
+def capture(name, options, dtype, table, draws=DRAWS, logits=LOGITS, samples_only=False):
+    """One call of `apply` with a large batch: the bits that f received, and the estimate."""
     est = dj.make_estimator(name, **options)
     logits = jnp.broadcast_to(jnp.asarray(logits, dtype), (draws, len(logits)))
     values = jnp.asarray(table.reshape((2,) * logits.shape[1]), jnp.float64 if dtype == jnp.float64 else jnp.float32)
@@ -104,11 +203,15 @@ def capture(name, options, dtype, table, draws=DRAWS, logits=LOGITS):
         for i in range(b.shape[-1]):  # multilinear, so that it is defined at relaxed points too
             bit = b[..., i].astype(values.dtype).reshape(*b.shape[:-1], *(1,) * (b.shape[-1] - 1 - i))
             result = (1 - bit) * result[:, :, 0] + bit * result[:, :, 1]
-        return result
+        return result, b
 
     params = est.init(jax.random.key(7), logits)
-    out = est.apply(params, jax.random.key(8), logits, f)
-    return np.asarray(stacks[0].astype(jnp.float32)), out
+    out, samples = est.apply(params, jax.random.key(8), logits, f, has_aux=True)
+    stack = samples if dj.estimator_info(name).needs_grad else stacks[0]  # f is traced where it is differentiated
+    if samples_only:
+        np.testing.assert_array_equal(samples, stack[: len(samples)])
+        stack = samples
+    return np.asarray(stack.astype(jnp.float32)), out
 
 
 @pytest.mark.usefixtures("x64")
@@ -155,6 +258,37 @@ def test_arm_averages_its_pairs():
 
 
 @pytest.mark.usefixtures("x64")
+def test_rodeo_reads_its_tunables_as_documented():
+    est = dj.rodeo(num_samples=3, hidden=4)
+    params = jax.tree.map(lambda p: p + 0.3, est.init(jax.random.key(7), jnp.asarray(LOGITS)))
+    params = params | {"baseline_scale": 0.7, "control_scale": -1.2}
+
+    def network(step, f_b):
+        net = jax.tree.map(np.asarray, params["network"])
+        hidden = np.stack([step, f_b], axis=-1) @ net["hidden"]["kernel"] + net["hidden"]["bias"]
+        return np.where(hidden > 0, hidden, 0.3 * hidden) @ net["output"]["kernel"] + net["output"]["bias"]
+
+    f = lambda b: (b[..., 0] - 0.3 * b[..., 1]) ** 3
+    slope = lambda b: 3 * (b[..., :1] - 0.3 * b[..., 1:]) ** 2 * np.array([1.0, -0.3])
+    batch = jnp.broadcast_to(LOGITS, (100, 2))
+    out, b = est.apply(params, jax.random.key(8), batch, lambda b: (f(b), b), has_aux=True)
+    b = np.asarray(b)
+    np.testing.assert_allclose(out.grad, exact.rodeo(LOGITS, b, f(b), slope(b), network, 0.7, -1.2), atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gumbel_sigmoid_uses_the_noise_that_made_its_sample():
+    """z is read off grad = ∂f σ'(z/τ)/τ up to its sign, which is the sample's; it has the logistic law."""
+    est, temperature = dj.gumbel_sigmoid(temperature=0.7), 0.7
+    batch = jnp.broadcast_to(LOGITS, (DRAWS, 2))
+    out, b = est.apply((), jax.random.key(8), batch, lambda b: (b.sum(-1), b), has_aux=True)
+    root = np.sqrt(1 - 4 * temperature * np.asarray(out.grad))  # of σ(x) − σ(−x), x = |z| / τ
+    z = temperature * np.log((1 + root) / (1 - root)) * np.where(np.asarray(b[0]) == 1, 1, -1)
+    for i in range(2):
+        assert stats.kstest(z[:, i] - LOGITS[i], stats.logistic.cdf).pvalue > SMALLEST_P
+
+
+@pytest.mark.usefixtures("x64")
 def test_vimco_is_arithmetic_by_default():
     f = exact.table_function(2)
     stack, out = capture("vimco", {"num_samples": 3}, jnp.float64, f.table, draws=100)
@@ -165,7 +299,8 @@ def test_vimco_is_arithmetic_by_default():
 def test_frequencies_in_bfloat16(name):
     """At logit −5 a comparison made in bfloat16 never gives 1, where 0.0067 is right; z-test with 400,000 draws."""
     logits = np.array([-5.0, 5.0])
-    stack, out = capture(name, {}, jnp.bfloat16, exact.table_function(2).table, draws=400_000 // 2, logits=logits)
+    table, draws = exact.table_function(2).table, 400_000 // 2
+    stack, out = capture(name, {}, jnp.bfloat16, table, draws=draws, logits=logits, samples_only=True)
     assert out.grad.dtype == jnp.bfloat16
     for row in stack:
         for i, p in enumerate(expit(logits)):

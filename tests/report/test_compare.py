@@ -148,6 +148,22 @@ def test_evaluations_of_f(place, evaluations):
     assert evaluations_of(config_at(place)) == evaluations
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "latents", "evaluations"),
+    [
+        ("arms", {"num_samples": 3}, (200,), 3),
+        ("arms", {"num_samples": 3}, (200, 200), 5),
+        ("leg", {}, (200,), 201),
+        ("relax", {"later_layers": "hard"}, (200, 200), 5),
+        ("mine:estimator", {}, (200,), None),
+        ("disarm", {"an_option_of_later": 1}, (200,), None),
+    ],
+)
+def test_evaluations_of_f_beyond_the_paper(name, options, latents, evaluations):
+    config = {"estimator": {"name": name, "options": options}, "model": {"latents": latents}}
+    assert evaluations_of(config) == evaluations
+
+
 def test_times_are_relative_to_disarm_on_the_same_model_and_device(tmp_path):
     relax, other = Place("mnist", "linear", "relax"), Place("mnist", "nonlinear", "relax")
     write_run(tmp_path / "disarm", config_at(DISARM), [0.0] * 5, seconds_per_step=0.01)

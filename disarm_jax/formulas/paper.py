@@ -1,17 +1,10 @@
-"""The estimators as formulas: arrays in, arrays out; no key, no f.
-
-Every function estimates ∂/∂logits of E f(b), or of a multi-sample bound, from samples b and the values of f at
-them. Sums are made in float32 or wider and the result has the dtype of the logits. The term of f's own dependence
-on the logits is never included: it is the ordinary derivative of the value.
-
-`b`, `b_tilde` are `[..., D]` with bits in {0, 1}; `f_b`, `f_b_tilde` are `[...]`. The functions of a pair work on any
-leading axes; those of K samples take the sample axis first and sum it out. `logits` are `[*batch, D]`.
-"""
+"""Formulas of the estimators that the paper proposes or compares with; see `disarm_jax.formulas`."""
 
 import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli
+from disarm_jax.formulas.configurations import all_signal, check_configurations, cyclic_signal
 
 BASELINES = ("arithmetic", "geometric")
 
@@ -201,7 +194,13 @@ def check_baseline(baseline: str) -> None:
 
 
 def multisample_disarm(
-    logits: jax.Array, b: jax.Array, b_tilde: jax.Array, log_w: jax.Array, log_w_tilde: jax.Array
+    logits: jax.Array,
+    b: jax.Array,
+    b_tilde: jax.Array,
+    log_w: jax.Array,
+    log_w_tilde: jax.Array,
+    *,
+    configurations: str = "paper",
 ) -> jax.Array:
     """DisARM applied locally to each sample of the multi-sample bound (section 3.2 of the paper, symmetrised).
 
@@ -212,6 +211,8 @@ def multisample_disarm(
       logits: `[*batch, D]`.
       b, b_tilde: `[K, *batch, D]`, K antithetic pairs.
       log_w, log_w_tilde: `[K, *batch]`, their log-weights.
+      configurations: which companions each sample is judged among. "paper": all b's and all b̃'s, as above. "cyclic" and
+        "all": 2(K−1), and all 2^{K−1}, ways to choose between b and b̃ of every other pair.
 
     Returns:
       `[*batch, D]`, for the K-sample bound, without the pathwise term.
@@ -221,10 +222,14 @@ def multisample_disarm(
     Array([0.5], dtype=float32)
     """
     alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = _prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
+    check_configurations(configurations, b.shape[0])
     log_w, log_w_tilde = _centred(log_w, log_w_tilde)
-    swapped = bound(_replace_each(log_w, log_w_tilde))  # f_{b^-k}(b̃^k)
-    swapped_tilde = bound(_replace_each(log_w_tilde, log_w))  # f_{b̃^-k}(b^k)
-    signal = 0.25 * ((bound(log_w) - bound(log_w_tilde))[None] - swapped + swapped_tilde)
+    if configurations == "paper":
+        swapped = bound(_replace_each(log_w, log_w_tilde))  # f_{b^-k}(b̃^k)
+        swapped_tilde = bound(_replace_each(log_w_tilde, log_w))  # f_{b̃^-k}(b^k)
+        signal = 0.25 * ((bound(log_w) - bound(log_w_tilde))[None] - swapped + swapped_tilde)
+    else:
+        signal = (cyclic_signal if configurations == "cyclic" else all_signal)(log_w, log_w_tilde)
     weight = jax.nn.sigmoid(jnp.abs(alpha))
     return jnp.sum(signal[..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
 
