@@ -112,6 +112,9 @@ def launch(values: flags.FlagValues) -> int:
         return dry_run(tasks, plan(folder, record, values.rerun_failed), where[values.cluster])
     with folder.locked():
         chosen = plan(folder, record, values.rerun_failed)
+        if lost := [status.name for status, _ in chosen.values() if status.state == "unknown"]:
+            forget = f"where that Slurm is no more, remove {folder.record_file}"
+            raise SweepError(f"{len(lost)} trials, such as {lost[0]}, may be queued: Slurm does not answer; {forget}")
         todo = [task for task in tasks if chosen[task.name][1]]
         tell_skipped([status for status, chose in chosen.values() if not chose], len(tasks))
         folder.forget_attempts(task.name for task in todo)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 from disarm_jax.sweep.attempt import AlreadyRunning, Attempt, Task
 from disarm_jax.sweep.folder import SweepFolder
-from disarm_jax.sweep.status import Status, summary_line, table, trial_status
+from disarm_jax.sweep.status import Status, objective_text, summary_line, table, trial_status
 from disarm_jax.sweep.trials import SweepError
 
 POLL_SECONDS = 0.1
@@ -118,7 +118,7 @@ def _start(task: Task, share: Share) -> Attempt:
     all_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, share.cores)
     try:
-        return Attempt(task, f"{platform.node()}, {share}", own_group=True)
+        return Attempt(task, f"{platform.node()}, {share}")
     finally:
         os.sched_setaffinity(0, all_cores)
 
@@ -164,7 +164,7 @@ class _Screen:
     def ended(self, name: str) -> None:
         """A trial has ended."""
         found = self._look(name)
-        objective = "" if found.objective is None else f", objective {found.objective:.2f}"
+        objective = "" if found.objective is None else f", objective {objective_text(found.objective)}"
         note = f": {found.note}" if found.note else ""
         self.say(f"{name}: {found.state} at step {found.step:,} of {found.steps:,}{objective}{note}")
         self._next = time.monotonic()
@@ -188,11 +188,11 @@ class _Screen:
     def _draw(self) -> None:
         width, height = shutil.get_terminal_size()
         found = list(self._found.values())
-        lines = table(found)
-        if len(lines) > height - 2:  # those that matter now
-            first = [status for status in found if status.state == "running"]
-            lines = table((first + [s for s in found if s.state == "failed"] + found)[: max(1, height - 3)])
-        lines = [line[: width - 1] for line in [*lines, summary_line(found)]]
+        shown = found
+        if len(found) > height - 3:  # those that matter now
+            order = {"running": 0, "failed": 1}
+            shown = sorted(found, key=lambda status: order.get(status.state, 2))[: max(1, height - 3)]
+        lines = [*table(shown, width - 1), summary_line(found)[: width - 1]]
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
         self._stream.write(up + "\n".join(lines) + "\n")
         self._stream.flush()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from disarm_jax.sweep.attempt import CONTINUE, Attempt, Task
+from disarm_jax.sweep.attempt import CONTINUE, AlreadyRunning, Attempt, NoProgress, Task
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError
 
@@ -27,6 +27,7 @@ RUNNING = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPP
 OURS = ("array", "error", "open-mode", "output", "requeue", "signal", "wrap")  # what --sbatch may not change
 WARNING_SECONDS = 300  # before the time limit; an evaluation may have to end first
 POLL_SECONDS = 0.2
+TURN_SECONDS = 60  # to wait for another process that works on the trial, before the job goes back into the queue
 
 
 class Resources(NamedTuple):
@@ -144,16 +145,44 @@ def run_task(task: Task, patience: float) -> None:
     # Instead of submitit's handler, which would requeue, and so kill, the job before `main` has saved.
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         signal.signal(number, lambda number, frame: asked.append(time.monotonic()))
-    job = os.environ["SLURM_JOB_ID"]
-    attempt, passed_on = Attempt(task, f"job {job}, {platform.node()}", own_group=False), False
+    job = _this_job()
+    try:
+        attempt, passed_on = _start(task, f"job {job}, {platform.node()}", asked), False
+    except AlreadyRunning:  # by `local`, or by a job that Slurm has lost sight of; whoever comes next finds it done
+        print("another process is at work on this trial", file=sys.stderr)
+        _requeue(job)
+        return
+    except NoProgress:
+        sys.exit(1)
     while (status := attempt.poll()) is None and not (asked and time.monotonic() > asked[0] + patience):
         time.sleep(POLL_SECONDS)
         if asked and not passed_on and time.monotonic() > asked[0] + 5:
             attempt.send(signal.SIGTERM)  # Slurm signals all processes of a job, but not in every configuration
             passed_on = True
-    if status is None or status in CONTINUE:
+    if status is None:  # it would outlive this job, and keep the next one from its work
+        status = attempt.kill(f"killed: not saved within {patience:.0f} s; the last checkpoint must do")
+    if status in CONTINUE:
         _requeue(job)
     sys.exit(status)
+
+
+def _this_job() -> str:
+    """What Slurm calls this job; SLURM_JOB_ID is the whole array to it, if this is the last task of one."""
+    if "SLURM_ARRAY_JOB_ID" in os.environ:
+        return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return os.environ["SLURM_JOB_ID"]  # submitit makes no array of a single trial
+
+
+def _start(task: Task, where: str, asked: Sequence[float]) -> Attempt:
+    """Starts an attempt, once nobody else works on the trial; not for ever, and not when asked to stop."""
+    end = time.monotonic() + TURN_SECONDS
+    while True:
+        try:
+            return Attempt(task, where)
+        except AlreadyRunning:
+            if asked or time.monotonic() > end:
+                raise
+            time.sleep(1)
 
 
 def _requeue(job: str) -> None:
@@ -181,11 +210,16 @@ class Queued(NamedTuple):
     reason: str = ""
 
 
-def queue_states(jobs: Collection[str]) -> dict[str, Queued]:
-    """What Slurm says of the jobs that it knows; long after their end only its accounting does, if it is on."""
-    if not jobs or shutil.which("squeue") is None:
+def queue_states(jobs: Collection[str]) -> dict[str, Queued] | None:
+    """What Slurm says of the jobs that it knows; long after their end only its accounting does, if it is on.
+
+    None if Slurm does not answer: the jobs may be anywhere then.
+    """
+    if not jobs:
         return {}
-    listed = _run("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r") or ""
+    listed = _run("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r")
+    if listed is None:
+        return None
     states = {job: Queued(*said) for job, *said in (line.split("|") for line in listed.splitlines())}
     missing = {job.partition("_")[0] for job in jobs if job not in states}
     if missing and shutil.which("sacct"):

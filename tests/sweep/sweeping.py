@@ -34,6 +34,13 @@ def write_config(folder: pathlib.Path, hyper: str = ESTIMATORS, **overrides) -> 
     return str(file)
 
 
+def write_program(folder: pathlib.Path, name: str, script: str) -> None:
+    """A pretended program of Slurm."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
 def run(*arguments: str | pathlib.Path) -> int | str:
     """What the command exits with, in this process: a status, or a line on standard error."""
     values, argv = flags.FlagValues(), ["sweep", *map(str, arguments)]

@@ -1,16 +1,18 @@
 """What a config file states becomes trials with good names; what is wrong is refused in one line before any work."""
 
+import functools
 import importlib
 import re
 import shlex
 
 import pytest
-from sweeping import run, write_config
+from sweeping import run, write_config, write_program
 from test_configs import parsed
 
 from configs import base
 from disarm_jax.experiment.config import resolve
 from disarm_jax.sweep import slurm
+from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError, main_command, make_trials, read_points, select, trial_names
 
 SWEEPS = {"elbo": 24, "layers": 36, "multisample": 24}
@@ -174,15 +176,8 @@ class TestSlurmIsAsked:
 
     @pytest.fixture
     def programs(self, tmp_path, monkeypatch):
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        monkeypatch.setenv("PATH", str(folder))
-
-        def write(name, script):
-            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-            (folder / name).chmod(0o755)
-
-        return write
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        return functools.partial(write_program, tmp_path / "bin")
 
     def refusal(self, tmp_path, *more):
         return run(f"--config={write_config(tmp_path)}", f"--out={tmp_path / 'out'}", "--cluster=slurm", *more)
@@ -202,6 +197,27 @@ class TestSlurmIsAsked:
         message = "error: --partition=gpu: no such partition; accepted: long, short"
         assert self.refusal(tmp_path, "--partition=gpu") == message
         assert not (tmp_path / "out").exists()
+
+    def test_no_answer_about_queued_trials(self, tmp_path, programs, capfd):
+        """They may be anywhere: they are not submitted once more."""
+        programs("sinfo", "echo short")
+        programs("sbatch", f"touch {tmp_path / 'submitted'}; echo Submitted batch job 18")
+        programs("squeue", "echo slurm_load_jobs error: Unable to contact >&2; exit 1")
+        folder = SweepFolder(tmp_path / "out")
+        folder.logs.mkdir(parents=True)
+        names = [f"estimator={name}" for name in ("arm", "disarm", "reinforce_loo")]
+        record = {name: {"command": [], "steps": 20, "job": f"17_{number}"} for number, name in enumerate(names)}
+        folder.write_record(record)
+        (tmp_path / "out" / names[0]).mkdir()
+        (tmp_path / "out" / names[0] / "DONE").write_text("20\n")
+        message = "error: 2 trials, such as estimator=disarm, may be queued: Slurm does not answer; "
+        assert self.refusal(tmp_path).startswith(message)
+        assert self.refusal(tmp_path, "--cluster=local").startswith(message)
+        assert self.refusal(tmp_path, "--cluster=local", "--dry_run") == 0
+        assert "estimator=disarm: unknown" in capfd.readouterr().out
+        assert run(f"--status={folder.path}") == 1
+        assert "3 trials: 1 done, 2 unknown" in capfd.readouterr().out
+        assert (folder.read_record(), (tmp_path / "submitted").exists()) == (record, False)
 
     def test_it_refuses(self, tmp_path, programs):
         programs("sinfo", "echo short")
