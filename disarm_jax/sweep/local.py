@@ -58,7 +58,7 @@ def machine_shares(num_trials: int, gpus: int | None, cpus: int | None, max_para
       num_trials: of the whole sweep.
       gpus: for each trial; None is 1 where there are any.
       cpus: for each trial; None is an equal part of all.
-      max_parallel: how many trials at once at most; None is as many as fit.
+      max_parallel: how many trials at once, even if they share cores; None is as many as fit.
 
     Raises:
       SweepError: if not even one trial fits.
@@ -68,7 +68,7 @@ def machine_shares(num_trials: int, gpus: int | None, cpus: int | None, max_para
     if gpus > len(found) or (cpus or 1) > len(cores):
         raise SweepError(f"--gpus={gpus} --cpus={cpus or 1}: this machine has {len(found)} GPUs and {len(cores)} cores")
     fit = len(found) // gpus if gpus else len(cores) // (cpus or 1)
-    count = max_parallel or min(fit, num_trials)
+    count = min(max_parallel or fit, num_trials)
     if gpus:
         count = min(count, fit)
     size = cpus or max(1, len(cores) // count)
@@ -96,11 +96,14 @@ def run_local(
             while waiting and free and not signals.came:
                 task, share = waiting.popleft(), free.popleft()
                 try:
-                    running[_start(task, share)] = share
+                    attempt = _start(task, share)
                 except AlreadyRunning:
                     screen.say(f"{task.name}: another process is at work on it")
                     free.append(share)
                     continue
+                running[attempt] = share
+                if signals.came:  # while it was being started, so it was not passed on
+                    attempt.send(signal.SIGTERM)
                 screen.say(f"{task.name}: started on {share}")
             for attempt in [attempt for attempt in running if attempt.poll() is not None]:
                 free.append(running.pop(attempt))

@@ -18,13 +18,21 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from disarm_jax.sweep.attempt import CONTINUE, AlreadyRunning, Attempt, NoProgress, Task
+from disarm_jax.sweep.attempt import CONTINUE, AlreadyRunning, Attempt, NoProgress, Task, careful
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError
 
 PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
-OURS = ("array", "error", "open-mode", "output", "requeue", "signal", "wrap")  # what --sbatch may not change
+# What --sbatch may not change, because requeueing and the same bits depend on it, and what says it instead.
+_FLAGS = {"--cpus": "cpus-per-gpu cpus-per-task", "--mem_gb": "mem mem-per-cpu mem-per-gpu", "--partition": "partition"}
+_FLAGS |= {
+    "--gpus (and --sbatch constraint=… for a kind of them)": "gpus gpus-per-node gpus-per-socket gpus-per-task gres"
+}
+_FLAGS |= {"--time_min": "time time-min", "--max_parallel": "array"}
+_NOTHING = "error no-requeue nodes ntasks ntasks-per-core ntasks-per-node open-mode output requeue signal wrap"
+OURS = {option: flag for flag, options in _FLAGS.items() for option in options.split()}
+OURS |= dict.fromkeys(_NOTHING.split(), "")
 WARNING_SECONDS = 300  # before the time limit; an evaluation may have to end first
 POLL_SECONDS = 0.2
 TURN_SECONDS = 60  # to wait for another process that works on the trial, before the job goes back into the queue
@@ -73,18 +81,26 @@ def parse_sbatch(texts: Sequence[str]) -> dict[str, str | bool]:
     for part in (part for text in texts for part in re.split(r",(?=[A-Za-z_-]+=)", text) if part):
         key, equals, value = part.strip().partition("=")
         key = key.removeprefix("--").replace("_", "-")
+        if flag := OURS.get(key):
+            raise SweepError(f"--sbatch={part}: accepted: {flag}")
         if not re.fullmatch(r"[A-Za-z][A-Za-z-]*", key) or key in OURS:
-            raise SweepError(f"--sbatch={part}: accepted: options of sbatch as key=value, except {', '.join(OURS)}")
+            raise SweepError(f"--sbatch={part}: accepted: options of sbatch as key=value, except {_NOTHING}")
         options[key] = value if equals else True
     return options
 
 
-def check(partition: str | None) -> None:
-    """Refuses to go on without Slurm, submitit, or the partition.
+def check(resources: Resources, must_be_there: bool) -> None:
+    """Refuses to go on without Slurm, submitit, or the partition, or with more CPUs than a node of it has.
+
+    Args:
+      resources: what each job asks for.
+      must_be_there: whether to refuse a machine without Slurm, or one where it does not answer.
 
     Raises:
       SweepError: which says what is missing.
     """
+    if not must_be_there and (shutil.which("sinfo") is None or _run("sinfo", "--noheader") is None):
+        return
     if shutil.which("sbatch") is None:
         raise SweepError("no Slurm on this machine: there is no sbatch; --cluster=local runs the sweep here")
     try:
@@ -92,14 +108,21 @@ def check(partition: str | None) -> None:
     except ImportError:
         raise SweepError('submitit is missing; pip install -e ".[slurm]"') from None
     try:
-        asked = ["sinfo", "--noheader", "--format=%R"]
+        asked = ["sinfo", "--noheader", "--Node", "--format=%P|%c"]  # a node in each line; the default partition: main*
         found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout.split()
     except subprocess.CalledProcessError as error:
-        raise SweepError(f"Slurm does not answer: {_last_line(error.stderr)}") from error
+        raise SweepError(f"Slurm does not answer: {_reason(error.stderr)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SweepError(f"Slurm does not answer: {error}") from error
-    if partition is not None and not set(partition.split(",")) <= set(found):
-        raise SweepError(f"--partition={partition}: no such partition; accepted: {', '.join(sorted(set(found)))}")
+    nodes = [(partition, int(cpus)) for partition, _, cpus in (line.partition("|") for line in found)]
+    known = sorted({partition.rstrip("*") for partition, _ in nodes})
+    wanted = resources.partition.split(",") if resources.partition is not None else known
+    if not set(wanted) <= set(known):
+        raise SweepError(f"--partition={resources.partition}: no such partition; accepted: {', '.join(known)}")
+    default = resources.partition is None and any(partition.endswith("*") for partition, _ in nodes)
+    most = max(cpus for name, cpus in nodes if (name.endswith("*") if default else name.rstrip("*") in wanted))
+    if resources.cpus > most:
+        raise SweepError(f"--cpus={resources.cpus}: accepted: up to {most}, as many as a node has")
 
 
 def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> list[str]:
@@ -121,7 +144,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
         "slurm_partition": resources.partition,
         "slurm_array_parallelism": resources.max_parallel or len(tasks),
         "slurm_signal_delay_s": warning,
-        "slurm_setup": list(resources.setup) or None,
+        "slurm_setup": careful(resources.setup) if resources.setup else None,
         "slurm_srun_args": [f"--cpus-per-task={resources.cpus}"],  # which srun does not take over from sbatch
         "slurm_additional_parameters": {"requeue": True} | resources.sbatch,
     }
@@ -130,7 +153,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
         with contextlib.redirect_stderr(io.StringIO()):  # what sbatch says is in the error as well
             jobs = executor.map_array(run_task, tasks, [warning * 0.7] * len(tasks))
     except submitit.core.utils.FailedJobError as error:
-        raise SweepError(f"Slurm has refused the job: {_last_line(str(error))}") from error
+        raise SweepError(f"Slurm has refused the job: {_reason(str(error))}") from error
     return [job.job_id for job in jobs]
 
 
@@ -235,11 +258,14 @@ def _run(*command: str) -> str | None:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        said = _last_line(getattr(error, "stderr", None) or str(error))
+        said = _reason(getattr(error, "stderr", None) or str(error))
         if "disabled" not in said:  # no accounting, which is common
             print(f"{command[0]}: {said}", file=sys.stderr)
         return None
 
 
-def _last_line(text: str) -> str:
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"])[-1]
+def _reason(text: str) -> str:
+    """The line that says what is wrong; programs of Slurm like to end with a hint at their help."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search("error:|invalid|unrecognized", line, re.IGNORECASE)]
+    return (telling or lines or ["no reason given"])[-1]

@@ -1,11 +1,14 @@
 """Where the trials of a sweep are, from its folder and from Slurm's queue."""
 
+import contextlib
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from disarm_jax.experiment.config import differences
+from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.files import is_locked
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
@@ -45,7 +48,21 @@ class Status(NamedTuple):
 def sweep_status(folder: SweepFolder, record: Mapping[str, Mapping[str, Any]]) -> list[Status]:
     """Where the trials of a record are."""
     queue = slurm.queue_states([entry["job"] for entry in record.values() if entry["job"]])
-    return [trial_status(folder, name, entry, queue) for name, entry in record.items()]
+    found = [trial_status(folder, name, entry, queue) for name, entry in record.items()]
+    return [
+        status._replace(note=f"not the config that was launched: {other}") if other else status
+        for status, entry in zip(found, record.values(), strict=True)
+        for other in [_other_config(folder.run_dir(status.name), entry.get("config"))]
+    ]
+
+
+def _other_config(run_dir: RunDir, launched: Mapping[str, Any] | None) -> str:
+    """How a run differs from what was launched: its config file was edited before the job began."""
+    if launched is None or not run_dir.config_file.exists():
+        return ""
+    with contextlib.suppress(RunDirError):  # a damaged one is told by whoever trains it
+        return "; ".join(differences(run_dir.read_config(), launched))
+    return ""
 
 
 def trial_status(

@@ -6,6 +6,7 @@ import warnings
 from unittest import mock
 
 import pytest
+import submitit  # noqa: F401 - not later: it gives its logger the stderr of that moment, be it a test's, and closes others
 from absl import flags
 from tiny import tiny_settings
 

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +154,7 @@ class TestShares:
             ((24, None, None, 2), [(0, 1, 2, 3), (4, 5, 6, 7)]),
             ((24, None, 1, 2), [(0,), (1,)]),
             ((24, None, None, 9), [*((core,) for core in range(8)), (0,)]),
+            ((1, None, None, 4), [tuple(range(8))]),
         ],
     )
     def test_cores(self, monkeypatch, asked, cores):
@@ -201,6 +201,29 @@ class TestAttempts:
         second.send(signal.SIGKILL)
         wait_for(lambda: second._process.poll() is not None)
         assert trial_status(SweepFolder(tmp_path), "trial", {"job": None, "steps": 5}).state == "cancelled"
+
+    @pytest.mark.parametrize(
+        ("setup", "note"), [("(exit 3)", "--setup: exit status 3 of"), ("exit 4", "exit status 4")]
+    )
+    def test_a_setup_that_fails_says_so(self, tmp_path, setup, note):
+        assert self.finish(self.task(tmp_path, "print('too late')", setup=("true", setup, "echo later"))) in (3, 4)
+        found = trial_status(SweepFolder(tmp_path), "trial", {"job": None, "steps": 5})
+        assert (found.state, found.note[: len(note)]) == ("failed", note)
+
+    def test_ctrl_c_while_a_trial_is_being_started_reaches_it(self, tmp_path, monkeypatch):
+        start = local._start
+
+        def interrupted(*arguments):
+            started = start(*arguments)
+            signal.raise_signal(signal.SIGINT)
+            return started
+
+        monkeypatch.setattr(local, "_start", interrupted)
+        share = local.Share(tuple(os.sched_getaffinity(0)), ())
+        task, begin = self.task(tmp_path, "import time; time.sleep(60)"), time.monotonic()
+        assert not local.run_local([task], SweepFolder(tmp_path), {"trial": {"job": None, "steps": 5}}, [share])
+        assert time.monotonic() < begin + 30
+        assert SweepFolder(tmp_path).read_attempts("trial").status == -signal.SIGTERM
 
     def test_a_kill_is_a_failure_and_a_stop_is_not(self, tmp_path):
         die = "import os, signal; os.kill(os.getpid(), signal.{})"
@@ -283,7 +306,8 @@ class TestScreen:
             isatty = lambda self: True
 
         def drawn(file, columns, rows, running):
-            monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, rows)))
+            monkeypatch.setenv("COLUMNS", str(columns))
+            monkeypatch.setenv("LINES", str(rows))
             stream = Terminal()
             screen = local._Screen(None, {}, stream)
             for number, name in enumerate(trial_names(read_points(file))):
