@@ -26,7 +26,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from disarm_jax.data import DataError
-from disarm_jax.experiment.command_line import check_config_file, parse_flags
+from disarm_jax.experiment.command_line import check_config_file, flag_errors, parse_flags
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.train import train
@@ -120,6 +120,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
+    with flag_errors():
+        define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
     app.run(main, flags_parser=parse_flags)

@@ -1,9 +1,10 @@
 """What the commands share."""
 
+import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -12,9 +13,19 @@ from disarm_jax.experiment.config import ConfigError
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """What absl does, with every error in one line: a bad flag, a bad config file, a config without a field."""
-    try:
+    """What absl does, with every error in one line."""
+    with flag_errors():
         return flags.FLAGS(argv)
+
+
+@contextlib.contextmanager
+def flag_errors() -> Iterator[None]:
+    """Ends with one line for a bad flag, a bad config file, a config without a field.
+
+    Also to be put around the definition of a config flag that has a default, which reads the command line already.
+    """
+    try:
+        yield
     except flags.Error as error:
         said = str(error)
         if "Traceback" in said:  # of get_config
