@@ -11,11 +11,11 @@ and saved, to be started again; 1 with one line on standard error that says what
 import sys
 
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 from disarm_jax.data import DataError
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.command_line import parse_flags
+from disarm_jax.experiment.command_line import check_config_file, parse_flags
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.devices import keep_compiled_programs, one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
@@ -50,8 +50,7 @@ def run_training() -> None:
     """Trains `--config` in `--workdir`."""
     if _CONFIG.value is None:
         raise ConfigError("--config is missing; for instance --config configs/quickstart.py")
-    if not isinstance(_CONFIG.value, ConfigDict):  # a file that is not there is told by whoever asks for a field
-        raise ConfigError(f"--config: no such file: {config_flags.get_config_filename(flags.FLAGS['config'])}")
+    check_config_file(flags.FLAGS["config"])
     config = resolve(_CONFIG.value)
     workdir = _WORKDIR.value or default_workdir(config)
     print(f"run directory: {workdir}", file=sys.stderr)

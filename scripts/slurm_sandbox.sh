@@ -70,6 +70,11 @@ start() {
             exit 1
         fi
     done
+    if [ -s "$folder/pids/slurmctld" ] && timeout 5 sinfo --noheader >/dev/null 2>&1; then
+        echo "slurm_sandbox: it is running already" >&2
+        echo "$SLURM_CONF"
+        return
+    fi
     stop
     rm -rf "$folder"
     mkdir -p "$folder"/{state,pids,munge}

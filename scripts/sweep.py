@@ -10,7 +10,8 @@ or GPUs; `debug` runs one after the other in this process, where a debugger reac
 directory in `--out`, named after what varies. The same command once more launches what is missing or was interrupted,
 and with `--rerun_failed` also what has failed. `--config.field=value` holds for all trials.
 
-Exit status: 0 submitted, or all trials are done; 75 interrupted and saved; 1 otherwise, with one line that says why.
+Exit status: 0 submitted, or all trials are done or on Slurm; 75 interrupted and saved; 1 otherwise, with
+one line that says why.
 """
 
 import os
@@ -18,12 +19,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+import jax
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
-from disarm_jax.experiment.command_line import parse_flags
-from disarm_jax.experiment.config import differences
-from disarm_jax.experiment.devices import one_cpu_device_per_core
+from disarm_jax.experiment.command_line import check_config_file, parse_flags
+from disarm_jax.experiment.config import ConfigError, differences, flat
+from disarm_jax.experiment.devices import number_of_cpu_devices_is_set, one_cpu_device_per_core
 from disarm_jax.experiment.rundir import RunDirError
 from disarm_jax.experiment.train import RUN_ME_AGAIN, Interrupted, train
 from disarm_jax.sweep import local, slurm
@@ -47,7 +49,13 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string("only", [], "field=value: only trials with this value; repeatable.", **options)
     flags.DEFINE_bool("dry_run", False, "Print every command and the resources, and do nothing.", **options)
     flags.DEFINE_bool("rerun_failed", False, "Launch failed trials as well.", **options)
-    flags.DEFINE_integer("max_parallel", None, "Trials at once at most.", lower_bound=1, **options)
+    flags.DEFINE_integer(
+        "max_parallel",
+        None,
+        "Trials at once; on Slurm at most, here exactly, even if cores are shared.",
+        lower_bound=1,
+        **options,
+    )
     flags.DEFINE_integer("gpus", None, "GPUs of a trial; default 0 on Slurm, here 1 if any.", lower_bound=0, **options)
     cpus = "CPUs of a trial; default on Slurm one per seed up to 4, or 2 beside a GPU; here an equal share."
     flags.DEFINE_integer("cpus", None, cpus, lower_bound=1, **options)
@@ -64,7 +72,7 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
     try:
         sys.exit(show_status(values.status) if values.status is not None else launch(values))
-    except (RunDirError, SweepError) as error:
+    except (ConfigError, RunDirError, SweepError) as error:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: {error.strerror or error}: {error.filename or values.out}")
@@ -72,6 +80,8 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 def show_status(path: str) -> int:
     """Prints where all trials of a folder are; the exit status."""
+    if not path:
+        raise SweepError("--status is empty; accepted: the folder of a sweep, as given to --out")
     folder = SweepFolder(path)
     record = folder.read_record()
     if not record:
@@ -83,27 +93,26 @@ def show_status(path: str) -> int:
 
 def launch(values: flags.FlagValues) -> int:
     """Checks everything, then submits or runs what is to be done; the exit status."""
-    if values.config is None or values.out is None:
+    if values.config is None or not values.out:
         raise SweepError("--config and --out are needed, or --status; for instance --config configs/sweeps/elbo.py")
     config_file = config_flags.get_config_filename(values["config"])
-    if not isinstance(values.config, ConfigDict):  # a file that is not there is told by whoever asks for a field
-        raise SweepError(f"--config: no such file: {config_file}")
+    check_config_file(values["config"])
     every = make_trials(values.config, read_points(config_file), config_flags.get_override_values(values["config"]))
     trials, folder = select(every, values.only), SweepFolder(values.out)
     for trial in trials:
         check_owner(folder, trial)
-    resources = read_resources(values, trials)
+    resources = read_resources(values, every)
     shares = []
     if values.cluster == "local":
         shares = local.machine_shares(len(every), values.gpus, values.cpus, values.max_parallel)
-    elif values.cluster == "slurm" and not values.dry_run:
-        slurm.check(resources.partition)
+    elif values.cluster == "slurm":
+        slurm.check(resources, must_be_there=not values.dry_run)
     elif values.cluster == "debug" and values.setup:
         raise SweepError("--setup is for slurm and local; debug runs in this process")
     gpus = resources.gpus if values.cluster == "slurm" else sum(len(share.gpus) for share in shares)
     tasks = [make_task(trial, config_file, folder, values, resources, gpus) for trial in trials]
     record = {
-        task.name: {"command": task.command, "steps": trial.config["steps"], "job": None}
+        task.name: {"command": task.command, "steps": trial.config["steps"], "config": trial.config, "job": None}
         for task, trial in zip(tasks, trials, strict=True)
     }
     if values.dry_run:
@@ -112,6 +121,9 @@ def launch(values: flags.FlagValues) -> int:
         return dry_run(tasks, plan(folder, record, values.rerun_failed), where[values.cluster])
     with folder.locked():
         chosen = plan(folder, record, values.rerun_failed)
+        if lost := [status.name for status, _ in chosen.values() if status.state == "unknown"]:
+            forget = f"where that Slurm is no more, remove {folder.record_file}"
+            raise SweepError(f"{len(lost)} trials, such as {lost[0]}, may be queued: Slurm does not answer; {forget}")
         todo = [task for task in tasks if chosen[task.name][1]]
         tell_skipped([status for status, chose in chosen.values() if not chose], len(tasks))
         folder.forget_attempts(task.name for task in todo)
@@ -126,13 +138,14 @@ def launch(values: flags.FlagValues) -> int:
             return RUN_ME_AGAIN
         elif values.cluster == "debug":
             names = {task.name for task in todo}
-            run_here([trial for trial in trials if trial.name in names], folder)
+            run_here([trial for trial in trials if trial.name in names], folder, values.gpus)
+    if todo and values.cluster == "slurm":
+        return 0
     known = folder.read_record()
     found = sweep_status(folder, {name: known.get(name, entry) for name, entry in record.items()})
-    if values.cluster != "slurm":
-        print(summary_line(found))
-    submitted = values.cluster == "slurm" and todo
-    return 0 if submitted or all(status.state == "done" for status in found) else 1
+    print(summary_line(found))
+    on_their_way = values.cluster == "slurm" and all(status.active or status.state == "done" for status in found)
+    return 0 if on_their_way or all(status.state == "done" for status in found) else 1
 
 
 def check_owner(folder: SweepFolder, trial: Trial) -> None:
@@ -140,6 +153,15 @@ def check_owner(folder: SweepFolder, trial: Trial) -> None:
     run_dir = folder.run_dir(trial.name)
     if run_dir.config_file.exists() and (found := differences(run_dir.read_config(), trial.config)):
         raise SweepError(f"{run_dir.path} is the run of another config; choose another --out. {'; '.join(found)}")
+
+
+def check_launched(status: Status, config: dict | None, wanted: dict) -> None:
+    """Refuses to leave a trial alone that was launched with another config, even if it only has other steps to make."""
+    before, now = dict(flat(config or wanted)), dict(flat(wanted))
+    changed = [f"{name}: {before.get(name)!r} then, {now[name]!r} now" for name in now if before.get(name) != now[name]]
+    if changed:
+        what = f"{status.name} is {status.state}, launched with another config: {'; '.join(changed)}"
+        raise SweepError(f"{what}; cancel it, wait for its end, or choose another --out")
 
 
 def read_resources(values: flags.FlagValues, trials: Sequence[Trial]) -> slurm.Resources:
@@ -162,10 +184,12 @@ def make_task(
     """What a process needs to know to attempt a trial."""
     command = main_command(sys.executable, config_file, trial, folder.path / trial.name)
     env = {}
+    if values.gpus == 0 or (values.cluster == "slurm" and not gpus):
+        env["JAX_PLATFORMS"] = "cpu"  # a GPU that was not asked for may be there all the same
     if values.cluster == "slurm" and not gpus:
         # As many threads and devices as were asked for, however many cores a node has: the bits depend on both.
         env["PJRT_NPROC"] = str(resources.cpus)
-        if "JAX_NUM_CPU_DEVICES" not in os.environ and "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        if not number_of_cpu_devices_is_set():
             env["JAX_NUM_CPU_DEVICES"] = str(min(resources.cpus, len(trial.config["seeds"])))
     setup = tuple(values.setup) if values.cluster == "local" else ()  # Slurm's jobs begin with it
     return Task(trial.name, tuple(command), str(folder.path), os.getcwd(), env, GPU_FLAGS if gpus else "", setup)
@@ -177,6 +201,9 @@ def plan(folder: SweepFolder, record: dict, rerun_failed: bool) -> dict[str, tup
     current = {name: entry | {"job": known.get(name, entry)["job"]} for name, entry in record.items()}
     left = ("done",) if rerun_failed else ("done", "failed")
     found = sweep_status(folder, current)
+    for status in found:
+        if status.active:
+            check_launched(status, known.get(status.name, {}).get("config"), record[status.name]["config"])
     return {status.name: (status, not status.active and status.state not in left) for status in found}
 
 
@@ -199,8 +226,12 @@ def tell_skipped(skipped: Sequence[Status], count: int) -> None:
             print(f"  {'; '.join(names)}; --rerun_failed launches them again", file=sys.stderr)
 
 
-def run_here(trials: Sequence[Trial], folder: SweepFolder) -> None:
+def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> None:
     """One after the other in this process; what they raise is not caught."""
+    if gpus == 0:
+        jax.config.update("jax_platforms", "cpu")
+    elif local.machine_gpus():
+        os.environ["XLA_FLAGS"] = f"{GPU_FLAGS} {os.environ.get('XLA_FLAGS', '')}"
     one_cpu_device_per_core(max((len(trial.config["seeds"]) for trial in trials), default=1))
     for trial in trials:
         print(f"== {trial.name}", file=sys.stderr)

@@ -1,20 +1,75 @@
 """What the commands share."""
 
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 
 from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from disarm_jax.experiment.config import ConfigError
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """What absl does, with every error in one line: a bad flag, a config without the file or the field asked for."""
-    try:
+    """What absl does, with every error in one line."""
+    with flag_errors():
         return flags.FLAGS(argv)
+
+
+@contextlib.contextmanager
+def flag_errors() -> Iterator[None]:
+    """Ends with one line for a bad flag, a bad config file, a config without a field.
+
+    Also to be put around the definition of a config flag that has a default, which reads the command line already.
+    """
+    try:
+        yield
     except flags.Error as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
-    except AttributeError as error:
-        cause = error.args[0] if error.args else error  # a KeyError, whose text is quoted once more
-        field = str(cause.args[0] if isinstance(cause, KeyError) else cause).splitlines()[0]
-        sys.exit(f"error: the config has no field {field}; accepted: those of configs/base.py")
+        said = str(error)
+        if "Traceback" in said:  # of get_config
+            said = f"--config: {said.strip().splitlines()[-1]}"
+        sys.exit(f"error: {' '.join(said.split())}")
     except OSError as error:
-        sys.exit(f"error: --config: {str(error).strip().splitlines()[-1].strip()}")
+        sys.exit(f"error: --config: {_last_line(error)}")
+    except Exception as error:  # whatever the code of a config file raises
+        cause = error.args[0] if error.args else None
+        if isinstance(cause, KeyError):  # so ml_collections says it of a field
+            field = str(cause.args[0]).splitlines()[0]
+            sys.exit(f"error: the config has no field {field}; accepted: those of configs/base.py")
+        if isinstance(error, AttributeError) and "has no attribute 'get_config'" in str(error):
+            sys.exit("error: --config: the file has no function get_config(); see configs/base.py")
+        sys.exit(f"error: --config: {one_line(error)}")
+
+
+def check_config_file(flag: flags.Flag) -> None:
+    """Refuses what is not a config; a file that could not be read is told only here.
+
+    Raises:
+      ConfigError: which says why.
+    """
+    try:
+        flag.value.get("steps", None)
+    except OSError as error:
+        raise ConfigError(f"--config: {_last_line(error)}") from error
+    except AttributeError:
+        pass
+    if not isinstance(flag.value, ConfigDict):
+        file = config_flags.get_config_filename(flag)
+        raise ConfigError(f"--config: get_config of {file} returns {flag.value!r}; accepted: a ConfigDict")
+
+
+def one_line(error: Exception) -> str:
+    """An error of code that is not ours, with the place where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = "" if isinstance(error, SyntaxError) or not frames else f" ({_place(frames[-1])})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{os.path.basename(frame.filename)}, line {frame.lineno}"
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].strip()

@@ -25,12 +25,14 @@ class Attempts(NamedTuple):
     Attributes:
       count: processes that were started.
       status: exit status of the last one, negative for a signal; None if it has not ended, or nobody saw it end.
-      idle: how many in a row had to stop before they had made a step.
+      idle: how many in a row had to stop before they had saved a step.
+      step: what was saved when the last one began.
     """
 
     count: int = 0
     status: int | None = None
     idle: int = 0
+    step: int = 0
 
 
 class SweepFolder:

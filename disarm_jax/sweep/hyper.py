@@ -46,6 +46,8 @@ def chainit(sweeps: Iterable[Trials]) -> Trials:
 def _merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     trial: dict[str, Any] = {}
     for part in parts:
+        if not isinstance(part, dict):
+            raise TypeError(f"{part!r} is not a trial; accepted: a list of sweeps, as in product([sweep(…), sweep(…)])")
         if twice := trial.keys() & part.keys():
             raise ValueError(f"{', '.join(sorted(twice))} is in two of the sweeps that are combined")
         trial |= part

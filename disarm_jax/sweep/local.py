@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 from disarm_jax.sweep.attempt import AlreadyRunning, Attempt, Task
 from disarm_jax.sweep.folder import SweepFolder
-from disarm_jax.sweep.status import Status, summary_line, table, trial_status
+from disarm_jax.sweep.status import Status, objective_text, summary_line, table, trial_status
 from disarm_jax.sweep.trials import SweepError
 
 POLL_SECONDS = 0.1
@@ -58,7 +58,7 @@ def machine_shares(num_trials: int, gpus: int | None, cpus: int | None, max_para
       num_trials: of the whole sweep.
       gpus: for each trial; None is 1 where there are any.
       cpus: for each trial; None is an equal part of all.
-      max_parallel: how many trials at once at most; None is as many as fit.
+      max_parallel: how many trials at once, even if they share cores; None is as many as fit.
 
     Raises:
       SweepError: if not even one trial fits.
@@ -68,7 +68,7 @@ def machine_shares(num_trials: int, gpus: int | None, cpus: int | None, max_para
     if gpus > len(found) or (cpus or 1) > len(cores):
         raise SweepError(f"--gpus={gpus} --cpus={cpus or 1}: this machine has {len(found)} GPUs and {len(cores)} cores")
     fit = len(found) // gpus if gpus else len(cores) // (cpus or 1)
-    count = max_parallel or min(fit, num_trials)
+    count = min(max_parallel or fit, num_trials)
     if gpus:
         count = min(count, fit)
     size = cpus or max(1, len(cores) // count)
@@ -96,11 +96,14 @@ def run_local(
             while waiting and free and not signals.came:
                 task, share = waiting.popleft(), free.popleft()
                 try:
-                    running[_start(task, share)] = share
+                    attempt = _start(task, share)
                 except AlreadyRunning:
                     screen.say(f"{task.name}: another process is at work on it")
                     free.append(share)
                     continue
+                running[attempt] = share
+                if signals.came:  # while it was being started, so it was not passed on
+                    attempt.send(signal.SIGTERM)
                 screen.say(f"{task.name}: started on {share}")
             for attempt in [attempt for attempt in running if attempt.poll() is not None]:
                 free.append(running.pop(attempt))
@@ -118,7 +121,7 @@ def _start(task: Task, share: Share) -> Attempt:
     all_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, share.cores)
     try:
-        return Attempt(task, f"{platform.node()}, {share}", own_group=True)
+        return Attempt(task, f"{platform.node()}, {share}")
     finally:
         os.sched_setaffinity(0, all_cores)
 
@@ -164,7 +167,7 @@ class _Screen:
     def ended(self, name: str) -> None:
         """A trial has ended."""
         found = self._look(name)
-        objective = "" if found.objective is None else f", objective {found.objective:.2f}"
+        objective = "" if found.objective is None else f", objective {objective_text(found.objective)}"
         note = f": {found.note}" if found.note else ""
         self.say(f"{name}: {found.state} at step {found.step:,} of {found.steps:,}{objective}{note}")
         self._next = time.monotonic()
@@ -188,11 +191,11 @@ class _Screen:
     def _draw(self) -> None:
         width, height = shutil.get_terminal_size()
         found = list(self._found.values())
-        lines = table(found)
-        if len(lines) > height - 2:  # those that matter now
-            first = [status for status in found if status.state == "running"]
-            lines = table((first + [s for s in found if s.state == "failed"] + found)[: max(1, height - 3)])
-        lines = [line[: width - 1] for line in [*lines, summary_line(found)]]
+        shown = found
+        if len(found) > height - 3:  # those that matter now
+            order = {"running": 0, "failed": 1}
+            shown = sorted(found, key=lambda status: order.get(status.state, 2))[: max(1, height - 3)]
+        lines = [*table(shown, width - 1), summary_line(found)[: width - 1]]
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
         self._stream.write(up + "\n".join(lines) + "\n")
         self._stream.flush()

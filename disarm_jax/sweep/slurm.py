@@ -18,15 +18,24 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from disarm_jax.sweep.attempt import CONTINUE, Attempt, Task
+from disarm_jax.sweep.attempt import CONTINUE, AlreadyRunning, Attempt, NoProgress, Task, careful
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError
 
 PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
-OURS = ("array", "error", "open-mode", "output", "requeue", "signal", "wrap")  # what --sbatch may not change
+# What --sbatch may not change, because requeueing and the same bits depend on it, and what says it instead.
+_FLAGS = {"--cpus": "cpus-per-gpu cpus-per-task", "--mem_gb": "mem mem-per-cpu mem-per-gpu", "--partition": "partition"}
+_FLAGS |= {
+    "--gpus (and --sbatch constraint=… for a kind of them)": "gpus gpus-per-node gpus-per-socket gpus-per-task gres"
+}
+_FLAGS |= {"--time_min": "time time-min", "--max_parallel": "array"}
+_NOTHING = "error no-requeue nodes ntasks ntasks-per-core ntasks-per-node open-mode output requeue signal wrap"
+OURS = {option: flag for flag, options in _FLAGS.items() for option in options.split()}
+OURS |= dict.fromkeys(_NOTHING.split(), "")
 WARNING_SECONDS = 300  # before the time limit; an evaluation may have to end first
 POLL_SECONDS = 0.2
+TURN_SECONDS = 60  # to wait for another process that works on the trial, before the job goes back into the queue
 
 
 class Resources(NamedTuple):
@@ -72,18 +81,26 @@ def parse_sbatch(texts: Sequence[str]) -> dict[str, str | bool]:
     for part in (part for text in texts for part in re.split(r",(?=[A-Za-z_-]+=)", text) if part):
         key, equals, value = part.strip().partition("=")
         key = key.removeprefix("--").replace("_", "-")
+        if flag := OURS.get(key):
+            raise SweepError(f"--sbatch={part}: accepted: {flag}")
         if not re.fullmatch(r"[A-Za-z][A-Za-z-]*", key) or key in OURS:
-            raise SweepError(f"--sbatch={part}: accepted: options of sbatch as key=value, except {', '.join(OURS)}")
+            raise SweepError(f"--sbatch={part}: accepted: options of sbatch as key=value, except {_NOTHING}")
         options[key] = value if equals else True
     return options
 
 
-def check(partition: str | None) -> None:
-    """Refuses to go on without Slurm, submitit, or the partition.
+def check(resources: Resources, must_be_there: bool) -> None:
+    """Refuses to go on without Slurm, submitit, or the partition, or with more CPUs than a node of it has.
+
+    Args:
+      resources: what each job asks for.
+      must_be_there: whether to refuse a machine without Slurm, or one where it does not answer.
 
     Raises:
       SweepError: which says what is missing.
     """
+    if not must_be_there and (shutil.which("sinfo") is None or _run("sinfo", "--noheader") is None):
+        return
     if shutil.which("sbatch") is None:
         raise SweepError("no Slurm on this machine: there is no sbatch; --cluster=local runs the sweep here")
     try:
@@ -91,14 +108,21 @@ def check(partition: str | None) -> None:
     except ImportError:
         raise SweepError('submitit is missing; pip install -e ".[slurm]"') from None
     try:
-        asked = ["sinfo", "--noheader", "--format=%R"]
+        asked = ["sinfo", "--noheader", "--Node", "--format=%P|%c"]  # a node in each line; the default partition: main*
         found = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout.split()
     except subprocess.CalledProcessError as error:
-        raise SweepError(f"Slurm does not answer: {_last_line(error.stderr)}") from error
+        raise SweepError(f"Slurm does not answer: {_reason(error.stderr)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SweepError(f"Slurm does not answer: {error}") from error
-    if partition is not None and not set(partition.split(",")) <= set(found):
-        raise SweepError(f"--partition={partition}: no such partition; accepted: {', '.join(sorted(set(found)))}")
+    nodes = [(partition, int(cpus)) for partition, _, cpus in (line.partition("|") for line in found)]
+    known = sorted({partition.rstrip("*") for partition, _ in nodes})
+    wanted = resources.partition.split(",") if resources.partition is not None else known
+    if not set(wanted) <= set(known):
+        raise SweepError(f"--partition={resources.partition}: no such partition; accepted: {', '.join(known)}")
+    default = resources.partition is None and any(partition.endswith("*") for partition, _ in nodes)
+    most = max(cpus for name, cpus in nodes if (name.endswith("*") if default else name.rstrip("*") in wanted))
+    if resources.cpus > most:
+        raise SweepError(f"--cpus={resources.cpus}: accepted: up to {most}, as many as a node has")
 
 
 def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> list[str]:
@@ -120,7 +144,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
         "slurm_partition": resources.partition,
         "slurm_array_parallelism": resources.max_parallel or len(tasks),
         "slurm_signal_delay_s": warning,
-        "slurm_setup": list(resources.setup) or None,
+        "slurm_setup": careful(resources.setup) if resources.setup else None,
         "slurm_srun_args": [f"--cpus-per-task={resources.cpus}"],  # which srun does not take over from sbatch
         "slurm_additional_parameters": {"requeue": True} | resources.sbatch,
     }
@@ -129,7 +153,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
         with contextlib.redirect_stderr(io.StringIO()):  # what sbatch says is in the error as well
             jobs = executor.map_array(run_task, tasks, [warning * 0.7] * len(tasks))
     except submitit.core.utils.FailedJobError as error:
-        raise SweepError(f"Slurm has refused the job: {_last_line(str(error))}") from error
+        raise SweepError(f"Slurm has refused the job: {_reason(str(error))}") from error
     return [job.job_id for job in jobs]
 
 
@@ -144,16 +168,44 @@ def run_task(task: Task, patience: float) -> None:
     # Instead of submitit's handler, which would requeue, and so kill, the job before `main` has saved.
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         signal.signal(number, lambda number, frame: asked.append(time.monotonic()))
-    job = os.environ["SLURM_JOB_ID"]
-    attempt, passed_on = Attempt(task, f"job {job}, {platform.node()}", own_group=False), False
+    job = _this_job()
+    try:
+        attempt, passed_on = _start(task, f"job {job}, {platform.node()}", asked), False
+    except AlreadyRunning:  # by `local`, or by a job that Slurm has lost sight of; whoever comes next finds it done
+        print("another process is at work on this trial", file=sys.stderr)
+        _requeue(job)
+        return
+    except NoProgress:
+        sys.exit(1)
     while (status := attempt.poll()) is None and not (asked and time.monotonic() > asked[0] + patience):
         time.sleep(POLL_SECONDS)
         if asked and not passed_on and time.monotonic() > asked[0] + 5:
             attempt.send(signal.SIGTERM)  # Slurm signals all processes of a job, but not in every configuration
             passed_on = True
-    if status is None or status in CONTINUE:
+    if status is None:  # it would outlive this job, and keep the next one from its work
+        status = attempt.kill(f"killed: not saved within {patience:.0f} s; the last checkpoint must do")
+    if status in CONTINUE:
         _requeue(job)
     sys.exit(status)
+
+
+def _this_job() -> str:
+    """What Slurm calls this job; SLURM_JOB_ID is the whole array to it, if this is the last task of one."""
+    if "SLURM_ARRAY_JOB_ID" in os.environ:
+        return f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return os.environ["SLURM_JOB_ID"]  # submitit makes no array of a single trial
+
+
+def _start(task: Task, where: str, asked: Sequence[float]) -> Attempt:
+    """Starts an attempt, once nobody else works on the trial; not for ever, and not when asked to stop."""
+    end = time.monotonic() + TURN_SECONDS
+    while True:
+        try:
+            return Attempt(task, where)
+        except AlreadyRunning:
+            if asked or time.monotonic() > end:
+                raise
+            time.sleep(1)
 
 
 def _requeue(job: str) -> None:
@@ -181,11 +233,16 @@ class Queued(NamedTuple):
     reason: str = ""
 
 
-def queue_states(jobs: Collection[str]) -> dict[str, Queued]:
-    """What Slurm says of the jobs that it knows; long after their end only its accounting does, if it is on."""
-    if not jobs or shutil.which("squeue") is None:
+def queue_states(jobs: Collection[str]) -> dict[str, Queued] | None:
+    """What Slurm says of the jobs that it knows; long after their end only its accounting does, if it is on.
+
+    None if Slurm does not answer: the jobs may be anywhere then.
+    """
+    if not jobs:
         return {}
-    listed = _run("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r") or ""
+    listed = _run("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r")
+    if listed is None:
+        return None
     states = {job: Queued(*said) for job, *said in (line.split("|") for line in listed.splitlines())}
     missing = {job.partition("_")[0] for job in jobs if job not in states}
     if missing and shutil.which("sacct"):
@@ -201,11 +258,14 @@ def _run(*command: str) -> str | None:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        said = _last_line(getattr(error, "stderr", None) or str(error))
+        said = _reason(getattr(error, "stderr", None) or str(error))
         if "disabled" not in said:  # no accounting, which is common
             print(f"{command[0]}: {said}", file=sys.stderr)
         return None
 
 
-def _last_line(text: str) -> str:
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"])[-1]
+def _reason(text: str) -> str:
+    """The line that says what is wrong; programs of Slurm like to end with a hint at their help."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search("error:|invalid|unrecognized", line, re.IGNORECASE)]
+    return (telling or lines or ["no reason given"])[-1]

@@ -1,17 +1,22 @@
 """Where the trials of a sweep are, from its folder and from Slurm's queue."""
 
+import contextlib
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from disarm_jax.experiment.config import differences
+from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.files import is_locked
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.tail import last_line, position
 
-STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed")
+STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed", "unknown")
+MIN_NAME = 12  # letters of a trial's name, however narrow a terminal is
 
 
 class Status(NamedTuple):
@@ -21,7 +26,8 @@ class Status(NamedTuple):
       name: of the trial.
       state: one of `STATES`. Preempted: it was stopped, is saved, and waits in the queue to go on; also after its time
         limit. Cancelled: it has not finished, without an error, and nobody will go on with it until it is launched.
-      active: whether it runs or will run without being launched again.
+        Unknown: it was given to Slurm, which does not answer.
+      active: whether it runs or will run without being launched again, as far as is known.
       step: the last one on record.
       steps: how many there are to be.
       objective: of that step, the mean over seeds; None before the first.
@@ -42,7 +48,21 @@ class Status(NamedTuple):
 def sweep_status(folder: SweepFolder, record: Mapping[str, Mapping[str, Any]]) -> list[Status]:
     """Where the trials of a record are."""
     queue = slurm.queue_states([entry["job"] for entry in record.values() if entry["job"]])
-    return [trial_status(folder, name, entry, queue) for name, entry in record.items()]
+    found = [trial_status(folder, name, entry, queue) for name, entry in record.items()]
+    return [
+        status._replace(note=f"not the config that was launched: {other}") if other else status
+        for status, entry in zip(found, record.values(), strict=True)
+        for other in [_other_config(folder.run_dir(status.name), entry.get("config"))]
+    ]
+
+
+def _other_config(run_dir: RunDir, launched: Mapping[str, Any] | None) -> str:
+    """How a run differs from what was launched: its config file was edited before the job began."""
+    if launched is None or not run_dir.config_file.exists():
+        return ""
+    with contextlib.suppress(RunDirError):  # a damaged one is told by whoever trains it
+        return "; ".join(differences(run_dir.read_config(), launched))
+    return ""
 
 
 def trial_status(
@@ -54,10 +74,10 @@ def trial_status(
       folder: of the sweep.
       name: of the trial.
       entry: what the record says of it.
-      queue: what Slurm says of jobs.
+      queue: what Slurm says of jobs; None if it does not answer.
     """
     run_dir, steps = folder.run_dir(name), entry["steps"]
-    state, active, note = _state(folder, name, (queue or {}).get(entry["job"], slurm.Queued("")), entry["job"])
+    state, active, note = _state(folder, name, queue, entry["job"])
     step, objective, rate = position(run_dir)
     if (run_dir.done_steps() or 0) >= steps:
         state, active, note = "done", False, ""
@@ -65,23 +85,31 @@ def trial_status(
     return Status(name, state, active, step, steps, objective, eta, note)
 
 
-def _state(folder: SweepFolder, name: str, queued: slurm.Queued, job: str | None) -> tuple[str, bool, str]:
+def _state(
+    folder: SweepFolder, name: str, queue: Mapping[str, slurm.Queued] | None, job: str | None
+) -> tuple[str, bool, str]:
     """State, whether it is active, and a note, of a trial that is not done."""
     attempts, said = folder.read_attempts(name), last_line(folder.log_file(name))
+    queued = (queue or {}).get(job, slurm.Queued(""))
     if queued.state in slurm.PENDING:
         return ("preempted", True, said) if attempts.count else ("waiting", True, f"job {job}: {queued.reason}")
     if queued.state in slurm.RUNNING or is_locked(folder.log_file(name)):
         return "running", True, f"job {job}" if job else ""
     if attempts.status not in (None, 0, *CONTINUE):
-        return "failed", False, said
+        return "failed", False, f"exit status {attempts.status}" if said.startswith("== attempt") else said
+    if job and queue is None:
+        return "unknown", True, f"job {job}: Slurm does not answer"
     if queued.state == "PREEMPTED":  # by a Slurm that does not requeue
         return "preempted", False, said
-    if queued.state not in ("", "CANCELLED", "COMPLETED") and attempts.status is None:
-        return "failed", False, f"Slurm says {queued.state} of job {job}"
-    if job or attempts.count:
-        state = f"Slurm says {queued.state} of job {job}" if queued.state else f"job {job} has left the queue"
-        return "cancelled", False, "; ".join(([state] if job else []) + ([said] if attempts.status else []))
-    return "waiting", False, "not launched"
+    if not job and not attempts.count:
+        return "waiting", False, "not launched"
+    if not job:
+        return "cancelled", False, said if attempts.status else ""
+    note = f"Slurm says {queued.state} of job {job}" if queued.state else f"job {job} has left the queue"
+    if attempts.status is None:  # `main` did not come to its end, or has never begun
+        said = last_line(folder.submitted / f"{job}_0_log.err")
+    failed = attempts.status is None and queued.state not in ("", "CANCELLED", "COMPLETED")
+    return "failed" if failed else "cancelled", False, f"{note}; {said}" if said else note
 
 
 def summary_line(found: Sequence[Status]) -> str:
@@ -90,18 +118,38 @@ def summary_line(found: Sequence[Status]) -> str:
     return f"{len(found)} trials: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
 
 
-def table(found: Iterable[Status]) -> list[str]:
-    """One line for each trial, below a heading."""
+def table(found: Iterable[Status], width: int | None = None) -> list[str]:
+    """One line for each trial, below a heading; with a width, names are shortened and notes cut so that it fits."""
     rows = [("trial", "state", "step", "objective", "ETA", "")]
     for status in found:
         step = f"{status.step:,} / {status.steps:,}"
-        objective = "" if status.objective is None else f"{status.objective:.2f}"
-        rows.append((status.name, status.state, step, objective, _clock(status.eta), status.note))
+        rows.append(
+            (status.name, status.state, step, objective_text(status.objective), _clock(status.eta), status.note)
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [
-        [f"{cell:{side}{width}}" for cell, side, width in zip(row, "<<>>><", widths, strict=True)] for row in rows
-    ]
-    return ["  ".join(cells).rstrip() for cells in aligned]
+    if width is not None:
+        left = max(MIN_NAME, width - sum(widths[1:5]) - 2 * 4)
+        rows = [(_shortened(row[0], left), *row[1:]) for row in rows]
+        widths[0] = max(len(row[0]) for row in rows)
+    aligned = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, "<<>>><", widths, strict=True)] for row in rows]
+    return ["  ".join(cells).rstrip()[:width] for cells in aligned]
+
+
+def objective_text(objective: float | None) -> str:
+    """An objective in few letters, also one that has run away."""
+    return "" if objective is None else f"{objective:.2f}" if abs(objective) < 1e6 else f"{objective:.2g}"
+
+
+def _shortened(name: str, width: int) -> str:
+    """A name in so many letters: all of it, or the values alone, or their two ends.
+
+    >>> [_shortened("dataset=mnist,estimator=arm", width) for width in (30, 20, 8)]
+    ['dataset=mnist,estimator=arm', 'mnist,arm', 'mn…t,arm']
+    """
+    if len(name) > width:
+        name = re.sub(r"(^|,)[^,=]+=", r"\1", name)
+    head = width // 3
+    return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - head - 1) :]}"
 
 
 def _clock(seconds: float | None) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from disarm_jax.experiment.rundir import RunDir
 
 TAIL_BYTES = 20_000  # about a hundred rows
+# What follows an error without saying more of it: a note of JAX, and srun about its task.
+NOISE = re.compile(r"-+$|For simplicity, JAX has removed its internal frames|srun: error: .* Exited with exit code")
 
 
 class Position(NamedTuple):
@@ -38,15 +41,16 @@ def position(run_dir: RunDir) -> Position:
     return Position(step, objective, made / seconds if seconds and made else None)
 
 
-def last_step(run_dir: RunDir) -> int:
-    """The last step on record."""
-    return max((row["step"] for row in _rows(run_dir.metrics_file)), default=0)
+def saved_step(run_dir: RunDir) -> int:
+    """The step of the newest checkpoint, 0 if there is none; one that is being written has another kind of name."""
+    entries = run_dir.checkpoints.iterdir() if run_dir.checkpoints.is_dir() else ()
+    return max((int(entry.name) for entry in entries if entry.name.isdecimal()), default=0)
 
 
 def last_line(file: pathlib.Path) -> str:
     """The last line that says anything, without what a progress bar has overwritten; empty if there is none."""
     lines = [line.rsplit("\r", 1)[-1].strip() for line in _tail(file).split("\n")]
-    return next((line for line in reversed(lines) if line), "")
+    return next((line for line in reversed(lines) if line and not NOISE.match(line)), "")
 
 
 def _rows(file: pathlib.Path) -> list[dict[str, Any]]:

@@ -9,8 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
+from disarm_jax.experiment.command_line import one_line
 from disarm_jax.experiment.config import ConfigError, flat, plain, resolve
 from disarm_jax.sweep import hyper
 
@@ -41,20 +43,28 @@ def read_points(config_file: str | os.PathLike) -> hyper.Trials:
     Raises:
       SweepError: if there is none, or it states no sweep.
     """
-    spec = importlib.util.spec_from_file_location("sweep_config", config_file)
+    file = str(config_file).partition(":")[0]  # what is behind it is for get_config
+    spec = importlib.util.spec_from_file_location("sweep_config", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not callable(getattr(module, "get_hyper", None)):
         raise SweepError(f"{config_file} states no sweep: it has no function get_hyper(hyper)")
     try:
         points = module.get_hyper(hyper)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise SweepError(f"get_hyper of {config_file}: {error}") from error
+    except Exception as error:  # the file is not ours
+        raise SweepError(f"get_hyper of {config_file}: {one_line(error)}") from error
     if not isinstance(points, list) or not all(isinstance(point, Mapping) for point in points):
         raise SweepError(f"get_hyper of {config_file} must return a list of dicts, such as hyper.sweep makes")
-    if not points:
+    if not points or points == [{}]:
         raise SweepError(f"the sweep of {config_file} is empty: a product with a sweep over no values has no trials")
-    return [{str(field).removeprefix("config."): value for field, value in point.items()} for point in points]
+    return [{str(field).removeprefix("config."): _plain(value) for field, value in point.items()} for point in points]
+
+
+def _plain(value: Any) -> Any:
+    """Without numpy's numbers, which a sweep over np.arange has."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def make_trials(config: ConfigDict, points: hyper.Trials, overrides: Mapping[str, Any]) -> list[Trial]:
@@ -83,7 +93,8 @@ def make_trials(config: ConfigDict, points: hyper.Trials, overrides: Mapping[str
         resolved = _resolved(config, point, name)
         other = seen.setdefault(json.dumps(resolved, sort_keys=True), name)
         if other != name or name in [trial.name for trial in trials]:
-            raise SweepError(f"the sweep has the same trial twice: {other} and {name}")
+            sets = ", ".join(f"{field}={value}" for field, value in point.items()) or "nothing"
+            raise SweepError(f"the sweep has the same trial twice: {other} and {name}, which sets {sets}")
         trials.append(Trial(name, {**overrides, **point}, resolved))
     return trials
 
@@ -120,7 +131,8 @@ def select(trials: Sequence[Trial], only: Sequence[str]) -> list[Trial]:
         swept = {_text(trial.fields[field]): str(trial.fields[field]) for trial in trials if field in trial.fields}
         found = {text for text, in_python in swept.items() if value in (text, in_python)}
         if not found:
-            listed = ", ".join(swept) or "fields that are swept"
+            fields = dict.fromkeys(field for trial in trials for field in trial.fields)
+            listed = ", ".join(swept) or f"a value of {', '.join(fields)}"
             raise SweepError(f"--only={wish}: no trial has this value; accepted: {listed}")
         accepted.setdefault(field, set()).update(found)
     has = lambda trial, field: field in trial.fields and _text(trial.fields[field]) in accepted[field]

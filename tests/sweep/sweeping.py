@@ -6,6 +6,7 @@ import warnings
 from unittest import mock
 
 import pytest
+import submitit  # noqa: F401 - not later: it gives its logger the stderr of that moment, be it a test's, and closes others
 from absl import flags
 from tiny import tiny_settings
 
@@ -32,6 +33,13 @@ def write_config(folder: pathlib.Path, hyper: str = ESTIMATORS, **overrides) -> 
     file = folder / "sweep_config.py"
     file.write_text(CONFIG.format(settings=tiny_settings(folder, **overrides), hyper=hyper))
     return str(file)
+
+
+def write_program(folder: pathlib.Path, name: str, script: str) -> None:
+    """A pretended program of Slurm."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
 
 
 def run(*arguments: str | pathlib.Path) -> int | str:

@@ -76,6 +76,34 @@ def test_what_differs_is_told(arguments, monkeypatch, objectives, message):
         smoke(*arguments)
 
 
+def test_without_a_cpu_nothing_is_compared_with_it(arguments, monkeypatch, capsys):
+    """As JAX_PLATFORMS=cuda has it."""
+    here = jax.devices()
+
+    def devices(platform=None):
+        if platform == "cpu":
+            raise RuntimeError("Unknown backend cpu")
+        return here
+
+    def pretend(config, workdir, devices):
+        workdir.mkdir()
+        append_rows(workdir / "metrics.jsonl", [{"step": 1, "seed": 0, "objective": 1.0}])
+        return {"times": {"steps_per_second": 1.0}}
+
+    monkeypatch.setattr(gpu_smoke, "find_devices", lambda platform: here)
+    monkeypatch.setattr(gpu_smoke, "train", pretend)
+    monkeypatch.setattr(jax, "devices", devices)
+    smoke(*arguments)
+    said = capsys.readouterr().out
+    assert "nothing is compared with it; JAX_PLATFORMS=cuda,cpu would help" in said
+    assert said.count("steps/s of 4 seeds") == 3
+
+
 def test_no_gpu():
-    with pytest.raises(SystemExit, match="error: JAX sees no gpu, only cpu; "):
+    with pytest.raises(SystemExit, match=r"error: JAX sees no gpu, only cpu; pip install .* would help$"):
         smoke()
+
+
+def test_no_config():
+    with pytest.raises(SystemExit, match=r"error: --config: .* No such file or directory: '/nope.py'$"):
+        smoke("--config=/nope.py")

@@ -1,5 +1,6 @@
 """Sweeps on this machine, in this process and in others: what is launched, what is left alone, what the status says."""
 
+import io
 import json
 import os
 import pathlib
@@ -16,9 +17,9 @@ from disarm_jax.experiment import train as loop
 from disarm_jax.experiment.train import RUN_ME_AGAIN
 from disarm_jax.sweep import attempt, local, slurm
 from disarm_jax.sweep.folder import Attempts, SweepFolder
-from disarm_jax.sweep.status import trial_status
+from disarm_jax.sweep.status import Status, trial_status
 from disarm_jax.sweep.tail import last_line, position
-from disarm_jax.sweep.trials import SweepError
+from disarm_jax.sweep.trials import SweepError, read_points, trial_names
 from scripts import kill_test
 
 NAMES = ["estimator=arm", "estimator=disarm", "estimator=reinforce_loo"]
@@ -153,6 +154,7 @@ class TestShares:
             ((24, None, None, 2), [(0, 1, 2, 3), (4, 5, 6, 7)]),
             ((24, None, 1, 2), [(0,), (1,)]),
             ((24, None, None, 9), [*((core,) for core in range(8)), (0,)]),
+            ((1, None, None, 4), [tuple(range(8))]),
         ],
     )
     def test_cores(self, monkeypatch, asked, cores):
@@ -177,7 +179,7 @@ class TestAttempts:
         )
 
     def finish(self, task):
-        started = attempt.Attempt(task, "here", own_group=True)
+        started = attempt.Attempt(task, "here")
         wait_for(lambda: started.poll() is not None)
         return started.poll()
 
@@ -188,17 +190,40 @@ class TestAttempts:
         assert last_line(SweepFolder(tmp_path).log_file("trial")) == "x --det --mine"
 
     def test_one_at_a_time_even_if_the_launcher_dies(self, tmp_path):
-        first = attempt.Attempt(self.task(tmp_path, "input(); import time; time.sleep(60)"), "here", own_group=True)
+        first = attempt.Attempt(self.task(tmp_path, "input(); import time; time.sleep(60)"), "here")
         wait_for(lambda: first.poll() is not None)  # nothing to read: an error
         assert first.poll() == 1
-        second = attempt.Attempt(self.task(tmp_path, "import time; time.sleep(60)"), "here", own_group=True)
+        second = attempt.Attempt(self.task(tmp_path, "import time; time.sleep(60)"), "here")
         with pytest.raises(attempt.AlreadyRunning):
-            attempt.Attempt(self.task(tmp_path, ""), "here", own_group=True)
+            attempt.Attempt(self.task(tmp_path, ""), "here")
         second._log.close()  # as if we had ended: the process still has the lock
         assert trial_status(SweepFolder(tmp_path), "trial", {"job": None, "steps": 5}).state == "running"
         second.send(signal.SIGKILL)
         wait_for(lambda: second._process.poll() is not None)
         assert trial_status(SweepFolder(tmp_path), "trial", {"job": None, "steps": 5}).state == "cancelled"
+
+    @pytest.mark.parametrize(
+        ("setup", "note"), [("(exit 3)", "--setup: exit status 3 of"), ("exit 4", "exit status 4")]
+    )
+    def test_a_setup_that_fails_says_so(self, tmp_path, setup, note):
+        assert self.finish(self.task(tmp_path, "print('too late')", setup=("true", setup, "echo later"))) in (3, 4)
+        found = trial_status(SweepFolder(tmp_path), "trial", {"job": None, "steps": 5})
+        assert (found.state, found.note[: len(note)]) == ("failed", note)
+
+    def test_ctrl_c_while_a_trial_is_being_started_reaches_it(self, tmp_path, monkeypatch):
+        start = local._start
+
+        def interrupted(*arguments):
+            started = start(*arguments)
+            signal.raise_signal(signal.SIGINT)
+            return started
+
+        monkeypatch.setattr(local, "_start", interrupted)
+        share = local.Share(tuple(os.sched_getaffinity(0)), ())
+        task, begin = self.task(tmp_path, "import time; time.sleep(60)"), time.monotonic()
+        assert not local.run_local([task], SweepFolder(tmp_path), {"trial": {"job": None, "steps": 5}}, [share])
+        assert time.monotonic() < begin + 30
+        assert SweepFolder(tmp_path).read_attempts("trial").status == -signal.SIGTERM
 
     def test_a_kill_is_a_failure_and_a_stop_is_not(self, tmp_path):
         die = "import os, signal; os.kill(os.getpid(), signal.{})"
@@ -207,7 +232,7 @@ class TestAttempts:
         assert trial_status(folder, "trial", entry)[1::6] == ("failed", "== ended by SIGKILL")
         assert self.finish(self.task(tmp_path, die.format("SIGUSR2"))) == -signal.SIGUSR2
         assert trial_status(folder, "trial", entry).state == "cancelled"
-        assert folder.read_attempts("trial") == Attempts(2, -signal.SIGUSR2, 1)
+        assert folder.read_attempts("trial") == Attempts(2, -signal.SIGUSR2, 1, 0)
 
     def test_it_gives_up_when_nothing_moves(self, tmp_path):
         folder, task = SweepFolder(tmp_path), self.task(tmp_path, f"import sys; sys.exit({RUN_ME_AGAIN})")
@@ -217,7 +242,8 @@ class TestAttempts:
         assert self.finish(task) == 1
         found = trial_status(folder, "trial", {"job": None, "steps": 5})
         assert found.state == "failed"
-        assert found.note == "== 5 attempts in a row made no step; a longer time limit would help"
+        message = "== 5 attempts in a row saved no step; a longer time limit or a smaller log_every would help"
+        assert found.note == message
 
 
 @pytest.mark.parametrize(
@@ -258,3 +284,51 @@ def test_the_end_of_a_log(tmp_path):
     assert last_line(file) == ""
     file.write_bytes(b"x" * 100_000 + b"\nerror: \xff bad\n 10%\r 20%\rerror: the last\n\n")
     assert last_line(file) == "error: the last"
+    note = "For simplicity, JAX has removed its internal frames from the traceback of the following exception."
+    file.write_text(f"  File x\nTypeError: of the trial\n--------------------\n{note} Set JAX_TRACEBACK_…\n")
+    assert last_line(file) == "TypeError: of the trial"
+
+
+def test_a_job_that_dies_before_main_says_why(tmp_path):
+    folder, entry = SweepFolder(tmp_path), {"job": "9_1", "steps": 5}
+    folder.submitted.mkdir()
+    (folder.submitted / "9_1_0_log.err").write_text("module: no such module\n")
+    found = trial_status(folder, "trial", entry, {"9_1": slurm.Queued("FAILED")})
+    assert (found.state, found.note) == ("failed", "Slurm says FAILED of job 9_1; module: no such module")
+
+
+class TestScreen:
+    @pytest.fixture
+    def draw(self, monkeypatch):
+        """What is on a terminal of some size while the trials of the paper run."""
+
+        class Terminal(io.StringIO):
+            isatty = lambda self: True
+
+        def drawn(file, columns, rows, running):
+            monkeypatch.setenv("COLUMNS", str(columns))
+            monkeypatch.setenv("LINES", str(rows))
+            stream = Terminal()
+            screen = local._Screen(None, {}, stream)
+            for number, name in enumerate(trial_names(read_points(file))):
+                state = "running" if number in running else "waiting"
+                screen._found[name] = Status(name, state, True, 123_000, 1_000_000, -7e31, 86_399, "not launched")
+            screen._draw()
+            return stream.getvalue().splitlines()
+
+        return drawn
+
+    @pytest.mark.parametrize("sweep", ["elbo", "layers", "multisample"])
+    def test_progress_is_there_on_a_narrow_terminal(self, draw, sweep):
+        lines = draw(f"configs/sweeps/{sweep}.py", 80, 60, running=range(60))
+        assert max(map(len, lines)) < 80
+        for line in lines[1:-1]:
+            assert re.search(r" running  123,000 / 1,000,000 +-7e\+31  23:59:59", line), line
+        assert len({line.split(" running ")[0] for line in lines[1:-1]}) > len(lines) * 0.6
+
+    def test_a_short_one_shows_each_trial_once(self, draw):
+        lines = draw("configs/sweeps/elbo.py", 200, 12, running=(0, 20))
+        names = [line.split()[0] for line in lines[1:-1]]
+        assert len(lines) == 11
+        assert len(set(names)) == len(names) == 9
+        assert [" running " in line for line in lines[1:-1]] == [True, True] + [False] * 7

@@ -109,22 +109,25 @@ def test_preempted_trials_end_as_if_nothing_had_happened(tmp_path, folder, monke
     )
     assert "3 trials: 1 waiting, 2 preempted" in said
 
-    # What Slurm sends before the time limit.
-    wait_for(lambda: at_work(NAMES[2]), folder)
+    # What Slurm sends before the time limit, to the last task, whose SLURM_JOB_ID is that of the array: only it stops.
+    slurm("scontrol", "update", f"jobid={array}", "arraytaskthrottle=3")
+    attempts = lambda: [folder.read_attempts(name).count for name in NAMES]
+    wait_for(lambda: attempts() == [2, 2, 1] and all(map(at_work, NAMES)), folder)
     slurm("scancel", "--signal=USR2", jobs[2])
     wait_for(lambda: states(folder)[NAMES[2]] == "preempted", folder)
 
     # One that is cancelled stays so until it is launched again, and it alone is.
-    wait_for(lambda: states(folder)[NAMES[0]] == "running" and folder.read_attempts(NAMES[0]).count == 2, folder)
-    slurm("scancel", jobs[0])
-    wait_for(lambda: states(folder)[NAMES[0]] == "cancelled", folder)
+    wait_for(lambda: attempts() == [2, 2, 2] and at_work(NAMES[2]), folder)
+    slurm("scancel", jobs[2])
+    wait_for(lambda: states(folder)[NAMES[2]] == "cancelled", folder)
     time.sleep(7)  # longer than it takes to be requeued
     status, said = sweep(f"--status={folder.path}")
     assert status == 1
-    assert re.search(rf"estimator=arm +cancelled .*Slurm says CANCELLED of job {jobs[0]}", said)
+    assert re.search(rf"estimator=reinforce_loo +cancelled .*Slurm says CANCELLED of job {jobs[2]}", said)
+    assert attempts() == [2, 2, 2], "the others were left alone"
     status, said = sweep(*command)
     assert (status, "submitted 1 trials" in said) == (0, True), said
-    assert [entry["job"] for entry in folder.read_record().values()][1:] == jobs[1:]
+    assert [entry["job"] for entry in folder.read_record().values()][:2] == jobs[:2]
 
     wait_for(lambda: set(states(folder).values()) == {"done"}, folder)
     assert sweep(f"--status={folder.path}")[0] == 0
@@ -136,6 +139,23 @@ def test_preempted_trials_end_as_if_nothing_had_happened(tmp_path, folder, monke
         summary = json.loads((folder.path / name / "summary.json").read_text())
         assert summary["device"]["count"] == 2, "three seeds on the two devices of a job"
         assert kill_test.compare(tmp_path / "undisturbed" / name, folder.path / name) == []
+
+
+def test_one_that_does_not_save_in_time_does_not_outlive_its_job(tmp_path, folder):
+    """One chunk of steps that never ends: it is killed, and the next job can go on."""
+    cadence = ("steps", "log_every", "checkpoint.every", "eval.train_every", "eval.test_every")
+    config = write_config(tmp_path, 'hyper.sweep("batch_size", [5])', **dict.fromkeys(cadence, 10**9))
+    command = (f"--config={config}", "--cluster=slurm", "--cpus=1", "--time_min=1", f"--out={folder.path}")
+    status, said = sweep(*command)
+    assert status == 0, said
+    ((name, entry),) = folder.read_record().items()
+    wait_for(lambda: (folder.path / name / "train_mean.npy").exists(), folder)  # so it listens to signals
+    slurm("scancel", "--signal=USR2", entry["job"])
+    wait_for(lambda: folder.read_attempts(name).count == 2 and states(folder)[name] == "running", folder)
+    assert "== killed: not saved within 10 s" in folder.log_file(name).read_text()
+    assert folder.read_attempts(name).idle == 1
+    processes = lambda: slurm("ps", "-ewwo", "args").splitlines()
+    wait_for(lambda: sum(f"--workdir={folder.path / name}" in line for line in processes()) == 1, folder, seconds=20)
 
 
 def test_a_failing_trial_and_what_slurm_refuses(tmp_path, folder):

@@ -1,17 +1,22 @@
 """What a config file states becomes trials with good names; what is wrong is refused in one line before any work."""
 
+import functools
 import importlib
+import json
+import pathlib
 import re
 import shlex
 
 import pytest
-from sweeping import run, write_config
+from sweeping import run, write_config, write_program
 from test_configs import parsed
 
 from configs import base
 from disarm_jax.experiment.config import resolve
 from disarm_jax.sweep import slurm
+from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError, main_command, make_trials, read_points, select, trial_names
+from scripts import sweep
 
 SWEEPS = {"elbo": 24, "layers": 36, "multisample": 24}
 
@@ -54,7 +59,8 @@ class TestPaper:
         assert everything[name] == resolve(config)
 
     @pytest.mark.parametrize("name", SWEEPS)
-    def test_commands_of_the_docstrings_are_good(self, name, tmp_path, capsys):
+    def test_commands_of_the_docstrings_are_good(self, name, tmp_path, capsys, monkeypatch):
+        monkeypatch.setenv("PATH", "")  # without a Slurm, which may have other partitions
         doc = importlib.import_module(f"configs.sweeps.{name}").__doc__
         commands = re.findall(r"^    python -m scripts.sweep (.*)$", doc, re.M)
         assert len(commands) == 2
@@ -130,7 +136,12 @@ BAD = [
     ('hyper.product([hyper.sweep("steps", [5]), []])', [], r"is empty: a product with a sweep over no values"),
     ("[]", [], r"the sweep of .* is empty"),
     ("None", [], r"must return a list of dicts"),
-    ("hyper.nosuch()", [], r"get_hyper of .*: module .* has no attribute 'nosuch'"),
+    ("hyper.nosuch()", [], r"get_hyper of .*: AttributeError: module .* has no attribute 'nosuch'"),
+    ("{}['x']", [], r"get_hyper of .*: KeyError: 'x' \(sweep_config\.py, line 12\)"),
+    ("undefined", [], r"get_hyper of .*: NameError: name 'undefined' is not defined"),
+    ("hyper.product([])", [], r"the sweep of .* is empty"),
+    ('hyper.product(hyper.sweep("steps", [5]))', [], r"'steps' is not a trial; accepted: a list of sweeps"),
+    ('hyper.sweep("steps", [5, 5])', [], r"the same trial twice: trial and trial, which sets steps=5"),
     ('hyper.sweep("steps", [5, 10, 5])', [], r"the same trial twice: steps=5 and steps=5"),
     ('hyper.chainit([hyper.sweep("steps", [20, 5]), [{}]])', [], r"the same trial twice: steps=20 and trial"),
     ('hyper.sweep("estimator.name", ["arm", "amr"])', [], r"estimator=amr: estimator\.name is 'amr'; accepted: arm"),
@@ -140,13 +151,18 @@ BAD = [
     ("hyper.zipit([[{}], []])", [], r"get_hyper of .*: zip\(\) argument 2 is shorter"),
     ('hyper.sweep("steps", [5])', ["--config.steps=6"], r"--config\.steps is swept, so it cannot be set for all"),
     ('hyper.sweep("steps", [5])', ["--only=steps=6"], r"--only=steps=6: no trial has this value; accepted: 5"),
-    ('hyper.sweep("steps", [5])', ["--only=seeds=6"], r"--only=seeds=6: .*accepted: fields that are swept"),
+    ('hyper.sweep("steps", [5])', ["--only=seeds=6"], r"--only=seeds=6: .*accepted: a value of steps"),
     ('hyper.sweep("steps", [5])', ["--config.batch_size=0"], r"steps=5: batch_size is 0; accepted"),
     ('hyper.sweep("steps", [5])', ["--cluster=debug", "--setup=true"], r"--setup is for slurm and local"),
     ('hyper.sweep("steps", [5])', ["--cpus=9999"], r"--cpus=9999: this machine has 0 GPUs and \d+ cores"),
     ('hyper.sweep("steps", [5])', ["--gpus=9"], r"--gpus=9 --cpus=1: this machine has 0 GPUs"),
     ('hyper.sweep("steps", [5])', ["--sbatch=a b"], r"--sbatch=a b: accepted: options of sbatch as key=value"),
-    ('hyper.sweep("steps", [5])', ["--sbatch=qos=x,array=3"], r"--sbatch=array=3: accepted: .*except array"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=qos=x,array=3"], r"--sbatch=array=3: accepted: --max_parallel$"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=time=3"], r"--sbatch=time=3: accepted: --time_min$"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=gres=gpu:1"], r"--sbatch=gres=gpu:1: accepted: --gpus"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=no-requeue"], r"--sbatch=no-requeue: accepted: .*except .*no-requeue"),
+    ('hyper.sweep("steps", [5])', ["--out="], r"--config and --out are needed"),
+    ('hyper.sweep("steps", [5])', ["--status="], r"--status is empty; accepted: the folder of a sweep"),
     ('hyper.sweep("steps", [5])', ["stray"], r"unexpected arguments \['stray'\]"),
 ]
 
@@ -163,7 +179,7 @@ def test_bad_sweeps_are_refused(hyper, more, message, tmp_path, monkeypatch):
 
 def test_files_that_state_no_sweep(tmp_path):
     assert "has no function get_hyper" in run("--config=configs/base.py", f"--out={tmp_path / 'out'}")
-    assert "no such file: nosuch.py" in run("--config=nosuch.py", f"--out={tmp_path / 'out'}")
+    assert "No such file or directory: 'nosuch.py'" in run("--config=nosuch.py", f"--out={tmp_path / 'out'}")
     assert "--config and --out are needed" in run("--config=configs/sweeps/elbo.py")
     assert "--config and --out are needed" in run(f"--out={tmp_path}")
     assert "no sweep was launched in" in run(f"--status={tmp_path}")
@@ -174,15 +190,14 @@ class TestSlurmIsAsked:
 
     @pytest.fixture
     def programs(self, tmp_path, monkeypatch):
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        monkeypatch.setenv("PATH", str(folder))
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        return functools.partial(write_program, tmp_path / "bin")
 
-        def write(name, script):
-            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-            (folder / name).chmod(0o755)
-
-        return write
+    def test_the_same_cpus_whatever_is_left_of_a_sweep(self, tmp_path, programs, capfd):
+        hyper = 'hyper.sweep("seeds", [(0,), (0, 1, 2)])'
+        command = (f"--config={write_config(tmp_path, hyper)}", f"--out={tmp_path / 'out'}", "--cluster=slurm")
+        assert run(*command, "--only=seeds=0", "--dry_run") == 0
+        assert "each with 0 GPUs, 3 CPUs" in capfd.readouterr().out
 
     def refusal(self, tmp_path, *more):
         return run(f"--config={write_config(tmp_path)}", f"--out={tmp_path / 'out'}", "--cluster=slurm", *more)
@@ -195,21 +210,88 @@ class TestSlurmIsAsked:
         programs("sinfo", "echo slurm_load_partitions: Unable to contact >&2; exit 1")
         expected = "error: Slurm does not answer: slurm_load_partitions: Unable to contact"
         assert self.refusal(tmp_path) == expected
+        assert self.refusal(tmp_path, "--dry_run") == 0
 
     def test_no_such_partition(self, tmp_path, programs):
         programs("sbatch", "exit 1")
-        programs("sinfo", "echo short; echo long")
+        programs("sinfo", "echo 'short*|4'; echo 'long|8'")
         message = "error: --partition=gpu: no such partition; accepted: long, short"
         assert self.refusal(tmp_path, "--partition=gpu") == message
+        assert self.refusal(tmp_path, "--partition=gpu", "--dry_run") == message
+        assert self.refusal(tmp_path, "--cpus=5") == "error: --cpus=5: accepted: up to 4, as many as a node has"
+        assert self.refusal(tmp_path, "--cpus=9", "--partition=long").startswith("error: --cpus=9: accepted: up to 8,")
+        assert self.refusal(tmp_path, "--cpus=8", "--partition=long", "--dry_run") == 0
         assert not (tmp_path / "out").exists()
 
+    def test_no_answer_about_queued_trials(self, tmp_path, programs, capfd):
+        """They may be anywhere: they are not submitted once more."""
+        programs("sinfo", "echo 'short|4'")
+        programs("sbatch", f"touch {tmp_path / 'submitted'}; echo Submitted batch job 18")
+        programs("squeue", "echo slurm_load_jobs error: Unable to contact >&2; exit 1")
+        folder = SweepFolder(tmp_path / "out")
+        folder.logs.mkdir(parents=True)
+        names = [f"estimator={name}" for name in ("arm", "disarm", "reinforce_loo")]
+        record = {name: {"command": [], "steps": 20, "job": f"17_{number}"} for number, name in enumerate(names)}
+        folder.write_record(record)
+        (tmp_path / "out" / names[0]).mkdir()
+        (tmp_path / "out" / names[0] / "DONE").write_text("20\n")
+        message = "error: 2 trials, such as estimator=disarm, may be queued: Slurm does not answer; "
+        assert self.refusal(tmp_path).startswith(message)
+        assert self.refusal(tmp_path, "--cluster=local").startswith(message)
+        assert self.refusal(tmp_path, "--cluster=local", "--dry_run") == 0
+        assert "estimator=disarm: unknown" in capfd.readouterr().out
+        assert run(f"--status={folder.path}") == 1
+        assert "3 trials: 1 done, 2 unknown" in capfd.readouterr().out
+        assert (folder.read_record(), (tmp_path / "submitted").exists()) == (record, False)
+
+    def test_a_queued_trial_is_not_left_alone_with_another_config(self, tmp_path, programs, capfd):
+        programs("sinfo", "echo 'short|4'")
+        programs("squeue", "for n in 0 1 2; do echo '17_'$n'|PENDING|Priority'; done")
+        programs("srun", "exit 1")
+        programs("sbatch", "echo Submitted batch job 17")
+        assert self.refusal(tmp_path) == 0
+        assert self.refusal(tmp_path) == 0, "all of them are on their way"
+        assert "3 trials: 3 waiting" in capfd.readouterr().out
+        for field, old, new in (("batch_size", 5, 6), ("steps", 20, 40)):
+            found = self.refusal(tmp_path, f"--config.{field}={new}")
+            message = f"error: estimator=arm is waiting, launched with another config: {field}: {old} then, {new} now"
+            assert found.startswith(message)
+        run_dir = tmp_path / "out" / "estimator=arm"  # the file was edited before the job began
+        run_dir.mkdir()
+        config = SweepFolder(tmp_path / "out").read_record()["estimator=arm"]["config"]
+        (run_dir / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
+        assert run(f"--status={tmp_path / 'out'}") == 1
+        assert "not the config that was launched: batch_size: 7 in the run directory" in capfd.readouterr().out
+
     def test_it_refuses(self, tmp_path, programs):
-        programs("sinfo", "echo short")
+        programs("sinfo", "echo 'short|4'")
         programs("srun", "exit 1")
         programs("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
         assert self.refusal(tmp_path, "--sbatch=account=x") == (
             "error: Slurm has refused the job: sbatch: error: Invalid account"
         )
+        told = "sbatch: unrecognized option '--nosuch=1'"
+        programs("sbatch", f"""echo "{told}" >&2; echo 'Try "sbatch --help" for more information' >&2; exit 1""")
+        assert self.refusal(tmp_path, "--sbatch=nosuch=1") == f"error: Slurm has refused the job: {told}"
+
+
+def test_numbers_of_numpy_and_a_config_with_an_argument(tmp_path, capfd):
+    file = write_config(tmp_path, """hyper.sweep("steps", __import__("numpy").arange(5, 7))""")
+    text = pathlib.Path(file).read_text().replace("def get_config():", "def get_config(size):")
+    pathlib.Path(file).write_text(text)
+    assert run(f"--config={file}:small", f"--out={tmp_path / 'out'}", "--dry_run") == 0
+    assert f"--config={file}:small --config.steps=6 " in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("cluster", ["local", "slurm"])
+def test_trials_without_gpus_do_not_see_them(tmp_path, cluster, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    seen = []
+    monkeypatch.setattr(sweep, "dry_run", lambda tasks, *unused: seen.extend(task.env for task in tasks) or 0)
+    command = (f"--config={write_config(tmp_path)}", f"--out={tmp_path / 'out'}", f"--cluster={cluster}", "--dry_run")
+    assert run(*command, "--gpus=0") == 0
+    assert run(*command, "--gpus=1") == 0
+    assert [env.get("JAX_PLATFORMS") for env in seen] == ["cpu"] * 3 + [None] * 3
 
 
 def test_sbatch_options():

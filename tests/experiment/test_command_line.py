@@ -1,0 +1,75 @@
+"""Whatever is wrong with flags or a config file is said in one line."""
+
+import sys
+import warnings
+
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from disarm_jax.experiment import command_line
+from disarm_jax.experiment.config import ConfigError
+
+GOOD = "from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({'steps': 1})\n"
+BAD = [
+    (GOOD, ["--config.nosuch=1"], r"the config has no field 'nosuch'; accepted: those of configs/base.py"),
+    (GOOD, ["--config.steps=x"], r"flag --config\.steps=x: invalid literal for int"),
+    (GOOD, ["--config.steps.x=1"], r"--config: KeyError: .*steps\.x"),
+    (GOOD, ["--nosuch"], r"Unknown command line flag 'nosuch'"),
+    ("def get_config(:", [], r"--config: SyntaxError: invalid syntax \(.*bad\.py, line 1\)$"),
+    ("import nosuchmodule", [], r"--config: ModuleNotFoundError: No module named 'nosuchmodule' \(bad\.py, line 1\)$"),
+    ("x = 1", [], r"--config: the file has no function get_config\(\)"),
+    ("def get_config():\n    return {}[1]", [], r"--config: KeyError: 1 \(bad\.py, line 2\)$"),
+    ("def get_config():\n    return int('x')", [], r"--config: ValueError: invalid literal for int.* 'x'$"),
+    (
+        "def get_config():\n    return ''.nosuch",
+        [],
+        r"--config: AttributeError: 'str' object has no attribute 'nosuch'",
+    ),
+    (
+        "def get_config():\n    open('/nosuch')",
+        ["--config.steps=1"],
+        r"--config: .*No such file or directory: '/nosuch'$",
+    ),
+]
+
+
+@pytest.fixture
+def values(monkeypatch):
+    """The flags of a command, instead of those of the whole process."""
+    values = flags.FlagValues()
+    monkeypatch.setattr(command_line.flags, "FLAGS", values)
+    config_flags.DEFINE_config_file("config", None, "", lock_config=True, flag_values=values)
+    return values
+
+
+def parse(monkeypatch, *argv):
+    monkeypatch.setattr(sys, "argv", ["command", *argv])
+    monkeypatch.delitem(sys.modules, "config_config", raising=False)  # ml_collections loads into the one that is there
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        command_line.parse_flags(sys.argv)
+
+
+@pytest.mark.parametrize(("text", "more", "message"), BAD)
+def test_errors(values, tmp_path, monkeypatch, text, more, message):
+    (tmp_path / "bad.py").write_text(text)
+    with pytest.raises(SystemExit, match=f"^error: {message}") as ended:
+        parse(monkeypatch, f"--config={tmp_path / 'bad.py'}", *more)
+    assert "\n" not in ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file or directory: '.*bad.py'"),
+        ("def get_config():\n    open('/nosuch')", "No such file or directory: '/nosuch'"),
+        ("def get_config():\n    return []", "returns \\[\\]; accepted: a ConfigDict"),
+    ],
+)
+def test_what_is_no_config_is_refused_when_it_is_asked_for(values, tmp_path, monkeypatch, text, message):
+    if text:
+        (tmp_path / "bad.py").write_text(text)
+    parse(monkeypatch, f"--config={tmp_path / 'bad.py'}")
+    with pytest.raises(ConfigError, match=message):
+        command_line.check_config_file(values["config"])
