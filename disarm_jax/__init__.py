@@ -2,6 +2,7 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.antithetic import arm, disarm
+from disarm_jax.estimators.composed import Composed
 from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
 from disarm_jax.estimators.interpolated import interpolated
@@ -9,11 +10,13 @@ from disarm_jax.estimators.multisample import multisample_disarm, naive_multisam
 from disarm_jax.estimators.registry import EstimatorInfo, estimator_info, estimator_names, make_estimator
 from disarm_jax.estimators.relaxation import rebar, relax
 from disarm_jax.estimators.score_function import reinforce, reinforce_loo
+from disarm_jax.estimators.taylor import disarm_quadratic, disarm_taylor, disarm_taylor_cross, muprop, taylor
 from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Composed",
     "Estimate",
     "Estimator",
     "EstimatorInfo",
@@ -22,6 +25,9 @@ __all__ = [
     "arm",
     "bernoulli",
     "disarm",
+    "disarm_quadratic",
+    "disarm_taylor",
+    "disarm_taylor_cross",
     "estimator_info",
     "estimator_names",
     "expectation",
@@ -33,11 +39,13 @@ __all__ = [
     "interpolated",
     "make_estimator",
     "multisample_disarm",
+    "muprop",
     "naive_multisample_disarm",
     "rebar",
     "reinforce",
     "reinforce_loo",
     "relax",
+    "taylor",
     "variance_loss",
     "vimco",
 ]

@@ -145,6 +145,7 @@ def from_samples(
         estimate = Estimate(value(f_b).astype(value_dtype), finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
+    apply.of_bound = value is not mean_value  # for whoever composes estimators
     return Estimator(init, apply, variance_loss)
 
 

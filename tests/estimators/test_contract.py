@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 
 NAMES = dj.estimator_names()
 BLACK_BOX = tuple(name for name in NAMES if not dj.estimator_info(name).needs_grad)
+AT_BITS = ("disarm_taylor_cross",)  # differentiate f where it is evaluated anyway
 DTYPES = {"float32": False, "bfloat16": False, "float64": True}  # and whether 64 bits must be enabled
 
 every_estimator = pytest.mark.parametrize("name", NAMES)
@@ -125,8 +126,10 @@ def test_jit_vmap_and_scan_agree(name):
         return est.apply(params, key, logits, counting_f)
 
     one = jax.jit(apply)
+    one(keys[0])
+    first = traces.copy()
     alone = jax.tree.map(lambda *a: jnp.stack(a), *(one(key) for key in keys))
-    assert set(traces.values()) == {1}  # ten steps, one compilation
+    assert traces == first  # ten steps, one compilation
     mapped = jax.jit(jax.vmap(apply))(keys)
     scanned = jax.jit(lambda keys: jax.lax.scan(lambda _, key: (None, apply(key)), None, keys)[1])(keys)
     for other in (mapped, scanned):
@@ -264,7 +267,7 @@ def test_evaluations_are_as_documented(name):
     jax.eval_shape(lambda key: est.apply(params, key, logits, counting_f), jax.random.key(1))
     info = dj.estimator_info(name)
     assert sum(rows) == info.evaluations
-    assert len(rows) == (2 if info.needs_grad else 1)
+    assert len(rows) == (2 if info.needs_grad and name not in AT_BITS else 1)
 
 
 @every_estimator
