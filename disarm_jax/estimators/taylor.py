@@ -182,9 +182,9 @@ def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1
 def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
     """DisARM on f less a linear function, for each pair with the mean slope of f at the other pairs.
 
-    Pair k is applied to f(b) − λ sᵀ(b − p), s the mean of ∇f over the other pairs, and λ s ⊙ p(1 − p) is added. Unbiased
-    for every λ, since a pair does not see its own slope; two evaluations of f per pair and none at the mean: f is
-    differentiated where it is evaluated anyway.
+    Pair k is applied to f(b) − λ sᵀ(b − p), s the mean of ∇f over the other pairs, and λ s ⊙ p(1 − p) is added.
+    Unbiased for every λ, since a pair does not see its own slope; two evaluations of f per pair and none at the mean: f
+    is differentiated where it is evaluated anyway.
 
     `params` is `{"scale": (λ,)}`, learnt by descending `variance_loss`.
 

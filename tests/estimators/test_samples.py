@@ -1,7 +1,7 @@
 """Through `apply`: the samples that f receives have the exact law, and `grad` is the papers' formula of them.
 
-The stack is handed out as auxiliary output. Its law is tested by χ² against the enumerated coupling (a wrong sampler fails), and
-`grad` and `value` are computed again from it in float64 numpy to 1e-12 (a wrong formula fails).
+The stack comes back as auxiliary output. Its law is tested by χ² against the enumerated coupling (a wrong sampler
+fails), and `grad` and `value` are computed again from it in float64 numpy to 1e-12 (a wrong formula fails).
 """
 
 import exact

@@ -160,7 +160,7 @@ def test_polynomials_have_no_variance(base):
     logits = jnp.broadcast_to(jnp.asarray(LOGITS), (50, 3))
     quadratic = lambda b: (b @ jnp.asarray(LINEAR)) ** 2 + 5 * b[..., 1] * b[..., 2] - 3
     composed = dj.Composed(
-        lambda a: a[..., 0] ** 2 + jnp.sum(a[..., 1:] ** 3 / 3, axis=-1) * 0 + a[..., 1],
+        lambda a: a[..., 0] ** 2 + a[..., 1] * a[..., 2] + a[..., 3],
         lambda b: b @ jnp.asarray(WEIGHTS),
         affine=True,
     )
@@ -262,7 +262,7 @@ def test_a_base_with_tunables_keeps_them_and_its_own_variance_loss():
     f, draws = FUNCTIONS["squared"], 400_000
     logits = jnp.asarray(LOGITS)
     params = est.init(jax.random.key(0), logits)
-    numpy_f, f_p, slope, hessian = expanded("squared")
+    numpy_f, _, slope, hessian = expanded("squared")
     b, b_tilde, _ = exact.pair_law(LOGITS, 0.4)
     terms = [
         [exact.expansion(LOGITS, s, 0.0, slope, hessian, unit) for s in (b, b_tilde)] for unit in ((1.0, 0), (0, 1.0))
@@ -308,7 +308,8 @@ def test_composed_functions_in_every_dtype(kind, dtype):
         else None,
     )
     est = dj.disarm_quadratic()
-    logits = jnp.broadcast_to(jnp.asarray(LOGITS, dtype), (20_000, 3))
+    # Not more: jaxlib 0.10.2 sums wrongly over 16,384 rows of float64 on a CPU (jax-ml/jax#39103).
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS, dtype), (8_000, 3))
     params = est.init(jax.random.key(0), logits)
     out = jax.jit(lambda key: est.apply(params, key, logits, f))(jax.random.key(1))
     assert out.grad.dtype == out.value.dtype == dtype
