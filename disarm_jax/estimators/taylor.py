@@ -1,26 +1,24 @@
-"""Control variates from the expansion of f at the mean p = σ(α), for any estimator that is linear in f.
+"""Control variates from the expansion of f at the mean p, for any estimator that is linear in f.
 
-With d = b − p and v = p(1 − p), the bits being independent,
-
-    h₁(b) = ∇f(p)ᵀd        has the gradient   ∂E h₁/∂α = ∇f(p) ⊙ v,
-    h₂(b) = ½ dᵀH d        has the gradient   ∂E h₂/∂α = ½ diag(H) ⊙ v ⊙ (1 − 2p).
-
-So base(h_j) − ∂E h_j is noise of mean zero, made of the samples that base(f) is made of, and much like its noise:
-base(f − f(p)) − Σ_j λ_j (base(h_j) − ∂E h_j) is unbiased for every λ if the base is.
+h₁ and h₂ are the terms of first and second order, and ∂E h_j/∂α is known. So base(h_j) − ∂E h_j is noise of mean zero,
+made of the samples that base(f) is made of and much like its noise, and base(f − f(p)) − Σ_j λ_j (base(h_j) − ∂E h_j)
+is unbiased for every λ if the base is.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import antithetic, contract, score_function
 from disarm_jax.estimators.chain import chain_keys
-from disarm_jax.estimators.composed import Composed, as_composed
+from disarm_jax.estimators.composed import as_composed
+from disarm_jax.estimators.expansion import expand, floats, variance_of_bits
 from disarm_jax.estimators.types import Estimate, Estimator
 
 ORDERS = (1, 2)
@@ -41,7 +39,7 @@ def taylor(
 
     Args:
       base: an unbiased estimator of E f(b) that is linear in f and does not itself differentiate it, which is checked
-        as far as it can be: not by an estimator of your own whether it is unbiased. It must know `has_aux`.
+        by tracing it; whether an estimator of your own is unbiased and linear you have to know. It must know `has_aux`.
       order: 1 or 2.
       init_scale: λ₁ and λ₂ at the start; the second is not used for the first order.
       probes: number of random signs z whose z ⊙ Hz estimate the diagonal of H, where `Composed` does not give it;
@@ -56,7 +54,7 @@ def taylor(
     """
     _check_base(base)
     contract.at_least("probes", probes, 1)
-    if order not in ORDERS or isinstance(order, bool):
+    if order not in ORDERS or not isinstance(order, int | np.integer) or isinstance(order, bool):
         raise ValueError(f"order must be 1 or 2, got {order!r}")
     init_scale = _check_scale(init_scale)[:order]
 
@@ -72,8 +70,9 @@ def taylor(
         def rows(b):
             inner_b = f.inner(b.astype(dtype))
             f_b, aux = contract.evaluate(f.outer, inner_b, b.shape[:-1], has_aux)
-            centred = contract.widen(lax.stop_gradient(f_b), b)[0] - expansion.f_p[None]
-            return (centred, *expansion.terms(b, inner_b)), (f_b, aux)
+            wide_f, _ = contract.widen(lax.stop_gradient(f_b), b)
+            centred = wide_f - expansion.f_p[None].astype(wide_f.dtype)
+            return (centred, *(h.astype(wide_f.dtype) for h in expansion.terms(b, inner_b))), (f_b, aux)
 
         return base_key, expansion.gradients, rows
 
@@ -211,11 +210,11 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
         b, b_tilde, _ = bernoulli.antithetic_pairs(key, alpha, num_pairs)
         stack = jnp.concatenate([b, b_tilde])
 
-        def floats(b):
+        def floats_and_aux(b):
             f_b, aux = contract.evaluate(f, b, b.shape[:-1], has_aux)
-            return _floats(f_b), aux
+            return floats(f_b), aux
 
-        f_b, pull, aux = jax.vjp(floats, stack.astype(logits.dtype), has_aux=True)
+        f_b, pull, aux = jax.vjp(floats_and_aux, stack.astype(logits.dtype), has_aux=True)
         (slopes,) = pull(jnp.ones_like(f_b))
         slopes = sum(jnp.split(0.5 * bernoulli.wide(lax.stop_gradient(slopes)), 2))  # of each pair
         others = (jnp.sum(slopes, axis=0, keepdims=True) - slopes) / (num_pairs - 1)
@@ -225,7 +224,7 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
         def disarm(values):
             return jnp.mean(formulas.disarm(alpha, b, b_tilde, *jnp.split(lax.stop_gradient(values), 2)), axis=0)
 
-        noise = disarm(linear) - jnp.mean(slopes, axis=0) * _variance(alpha)
+        noise = disarm(linear) - jnp.mean(slopes, axis=0) * variance_of_bits(alpha)
         grad = disarm(f_b) - _combine(params["scale"], [noise])
         estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
@@ -233,129 +232,9 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
     return Estimator(init, apply)
 
 
-class Expansion(NamedTuple):
-    """What is known of f at the mean; no derivative passes through any of it.
-
-    Attributes:
-      f_p: `[*batch]`, f at the mean.
-      gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; of the first order the first alone.
-      terms: `(b, inner(b)) -> (h₁, h₂)` at samples `[N, *batch, D]`, each `[N, *batch]`.
-    """
-
-    f_p: jax.Array
-    gradients: tuple[jax.Array, ...]
-    terms: Callable
-
-
-def expand(
-    f: Composed, logits: jax.Array, order: int, probes: int, key: jax.Array | None = None, *, has_aux: bool = False
-) -> Expansion:
-    """Expands f at the mean: one call of inner, one of outer.
-
-    Args:
-      f: outer and inner.
-      logits: `[*batch, D]`.
-      order: 1 or 2.
-      probes: as in `taylor`.
-      key: of the probes, consumed; for the second order only.
-      has_aux: whether f returns a pair.
-    """
-    alpha = bernoulli.stop_and_widen(logits)
-    p = jax.nn.sigmoid(alpha).astype(logits.dtype)
-    batch = p.shape[:-1]
-
-    # At the mean everything is without the sample axis, which the functions have to see.
-    def inner(p):
-        return jax.tree.map(lambda leaf: leaf[0], _check_inner(f.inner(p[None]), (1, *batch)))
-
-    def slope_of_outer(a):
-        f_p, pull = jax.vjp(lambda a: _floats(contract.evaluate(f.outer, _rows(a), (1, *batch), has_aux)[0][0]), a)
-        return pull(jnp.ones_like(f_p))[0], f_p
-
-    a, push = jax.linearize(inner, p)
-    a = lax.stop_gradient(a)
-    pull = jax.linear_transpose(push, p)
-    variance = _variance(alpha)
-    if order == 1:
-        slope, f_p = slope_of_outer(a)
-        gradients = (bernoulli.wide(pull(slope)[0]) * variance,)
-    else:
-        slope, curve, f_p = jax.linearize(slope_of_outer, a, has_aux=True)
-        if f.squared is None:
-            diagonal = _diagonal(lambda z: pull(curve(push(z)))[0], p, probes, key)
-        else:
-            diagonal = _squared(f, curve(jax.tree.map(jnp.ones_like, a)), p.shape)
-        skew = -jnp.tanh(0.5 * alpha)  # 1 − 2p
-        gradients = bernoulli.wide(pull(slope)[0]) * variance, 0.5 * bernoulli.wide(diagonal) * variance * skew
-
-    def terms(b, inner_b):
-        if f.affine:
-            inner_b = _check_inner(inner_b, b.shape[:-1])
-            delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], inner_b, a)
-        else:
-            delta = jax.vmap(push)(bernoulli.score(alpha, b).astype(p.dtype))
-        first = _dot(_rows(slope), delta, b.ndim - 1)
-        if order == 1:
-            return lax.stop_gradient((first,))
-        return lax.stop_gradient((first, 0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1)))
-
-    return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
-
-
-def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array) -> jax.Array:
-    """The diagonal of a matrix `[*batch, D, D]` given as a product with it: exact from D probes on, else unbiased."""
-    dim = p.shape[-1]
-    if probes >= dim:
-        z = jnp.ones_like(p)[None] * jnp.expand_dims(jnp.eye(dim, dtype=p.dtype), tuple(range(1, p.ndim)))
-        return jnp.sum(z * jax.vmap(product)(z), axis=0)
-    z = jnp.ones_like(p)[None] * jax.random.rademacher(key, (probes, *p.shape), p.dtype)
-    return jnp.mean(z * jax.vmap(product)(z), axis=0)
-
-
-def _squared(f: Composed, curvature: Any, shape: tuple[int, ...]) -> jax.Array:
-    """The diagonal, from the structure of f."""
-    diagonal = f.squared(_rows(curvature))
-    if jnp.shape(diagonal) != (1, *shape):
-        raise ValueError(f"squared must return shape {(1, *shape)}, got shape {jnp.shape(diagonal)}")
-    return diagonal[0]
-
-
-def _variance(alpha: jax.Array) -> jax.Array:
-    """p(1 − p)."""
-    return jax.nn.sigmoid(alpha) * jax.nn.sigmoid(-alpha)
-
-
-def _rows(tree: Any) -> Any:
-    """With a sample axis of size one."""
-    return jax.tree.map(lambda leaf: leaf[None], tree)
-
-
-def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
-    """Σ x y over all leaves and all but the first `ndim` axes."""
-    products = jax.tree.map(lambda x, y: bernoulli.wide(x) * bernoulli.wide(y), x, y)
-    return sum(jnp.sum(leaf, axis=tuple(range(ndim, leaf.ndim))) for leaf in jax.tree.leaves(products))
-
-
 def _combine(weights: Any, arrays: Any) -> jax.Array:
     """Σ_j w_j x_j, in the dtype of the arrays."""
     return sum(jnp.asarray(w).astype(x.dtype) * x for w, x in zip(weights, arrays, strict=True))
-
-
-def _floats(f_p: jax.Array) -> jax.Array:
-    if not jnp.issubdtype(f_p.dtype, jnp.floating):
-        raise TypeError(f"expansions at the mean differentiate f, which must return floats, got dtype {f_p.dtype}")
-    return f_p
-
-
-def _check_inner(a: Any, shape: tuple[int, ...]) -> Any:
-    """What inner returned, refused unless it has a row for each sample of floats."""
-    for leaf in jax.tree.leaves(a):
-        if jnp.shape(leaf)[: len(shape)] != shape or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise ValueError(
-                f"inner must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of shape "
-                f"{jnp.shape(leaf)}"
-            )
-    return a
 
 
 def _check_scale(init_scale: tuple[float, float]) -> tuple[float, float]:

@@ -325,6 +325,22 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     assert not np.any(grad[0])
 
 
+def test_dtypes_may_be_mixed():
+    """Logits in float32, one leaf of inner in float64 and one in bfloat16, f in float64."""
+    f = dj.Composed(
+        lambda a: jnp.sum(a[0] ** 2, axis=-1) + a[1].astype(jnp.float64),
+        lambda b: (b.astype(jnp.float64) @ jnp.asarray(WEIGHTS), b[..., 0].astype(jnp.bfloat16)),
+        affine=True,
+        squared=lambda curvature: curvature[0] @ jnp.asarray(WEIGHTS.T**2),
+    )
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS, jnp.float32), (5, 3))
+    est = dj.disarm_quadratic()
+    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
+    assert (out.value.dtype, out.grad.dtype) == (jnp.float64, jnp.float32)
+    truth = exact.gradient(LOGITS, lambda b: ((b @ WEIGHTS) ** 2).sum(-1) + b[:, 0])
+    np.testing.assert_allclose(out.grad, np.broadcast_to(truth, (5, 3)), rtol=0, atol=2e-2)  # bfloat16 has two digits
+
+
 def test_auxiliary_outputs_of_a_composed_f():
     f = dj.Composed(lambda a: (a.sum(-1) ** 2, {"a": a}), lambda b: 2 * b, affine=True)
     est = dj.disarm_quadratic()
@@ -357,6 +373,7 @@ def test_a_composed_f_is_any_f():
         (lambda: dj.taylor(dj.multisample_disarm()), ValueError, "multi-sample bound"),
         (lambda: dj.taylor("disarm"), TypeError, "base must be an Estimator, got 'disarm'"),
         (lambda: dj.taylor(dj.disarm(), order=3), ValueError, "order must be 1 or 2, got 3"),
+        (lambda: dj.taylor(dj.disarm(), order=1.0), ValueError, "order must be 1 or 2, got 1.0"),
         (lambda: dj.taylor(dj.disarm(), order=True), ValueError, "order must be 1 or 2, got True"),
         (lambda: dj.taylor(dj.disarm(), probes=0), ValueError, "probes must be at least 1, got 0"),
         (lambda: dj.taylor(dj.disarm(), init_scale=0.5), ValueError, "must be a pair of numbers, got 0.5"),
