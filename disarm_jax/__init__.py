@@ -2,7 +2,7 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.antithetic import arm, disarm
-from disarm_jax.estimators.composed import Composed
+from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
 from disarm_jax.estimators.interpolated import interpolated
@@ -16,6 +16,7 @@ from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimat
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chained",
     "Composed",
     "Estimate",
     "Estimator",

@@ -61,6 +61,44 @@ class Composed:
         return self.outer(self.inner(b))
 
 
+@dataclasses.dataclass(frozen=True)
+class Chained:
+    """f of a chain of layers, callable like any f, with the part of it that is cheap to expand in each layer.
+
+    For `hierarchical("disarm_taylor")` and `hierarchical("disarm_quadratic")`, which expand all of f in every layer if
+    they are not told what to expand. The gradient is unbiased whatever the part is, and has little variance if the part
+    varies with b_t as f does: for a VAE, log p(b_{t−1} | b_t) − log q(b_t) + log p(b_t | mean of b_{t+1}).
+
+    Attributes:
+      f: of the tuple (b_1, …, b_T), as always.
+      part: `(t, means) -> f_t`, counting layers from 0. `means` has one `[1, *batch, D_s]` for each layer: the bits
+        drawn before layer t, the mean of layer t, and of the later layers the means given that. f_t maps
+        `[N, *batch, D_t]` to `[N, *batch]`; best it is `Composed`.
+
+    Example:
+      >>> layers = [lambda x: x @ jnp.ones((4, 3)), lambda b: b @ jnp.ones((3, 2))]
+      >>> f = dj.Chained(lambda b: b[0].sum(-1) * b[1].sum(-1),
+      ...                lambda t, means: lambda b: b.sum(-1) * means[1 - t].sum(-1))
+      >>> est, x = dj.hierarchical("disarm_quadratic"), jnp.zeros((5, 4))
+      >>> out = est.apply(est.init(jax.random.key(0), x, layers), jax.random.key(1), x, layers, f)
+      >>> [g.shape for g in out.grads]
+      [(5, 3), (5, 2)]
+    """
+
+    f: Callable
+    part: Callable
+
+    def __post_init__(self) -> None:
+        """Refuses what is no function."""
+        for name in ("f", "part"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+
+    def __call__(self, b: tuple[jax.Array, ...]) -> Any:
+        """f at b."""
+        return self.f(b)
+
+
 def as_composed(f: Callable) -> Composed:
     """f itself if it is composed; any other f is an outer function of the bits, which are affine in themselves."""
     return f if isinstance(f, Composed) else Composed(f, lambda b: b, affine=True)

@@ -56,10 +56,10 @@ def taylor(
     contract.at_least("probes", probes, 1)
     if order not in ORDERS or not isinstance(order, int | np.integer) or isinstance(order, bool):
         raise ValueError(f"order must be 1 or 2, got {order!r}")
-    init_scale = _check_scale(init_scale)[:order]
+    init_scale = check_scale(init_scale)[:order]
 
     def init(key: jax.Array, logits: jax.Array) -> dict:
-        return {"base": base.init(key, logits), "scale": _scales(init_scale, logits)}
+        return {"base": base.init(key, logits), "scale": scales(init_scale, logits)}
 
     def residuals(key, logits, f, has_aux):
         """The base's key, ∂E h_j/∂α, and the function of samples that the base is applied to: f − f(p) and the h_j."""
@@ -83,14 +83,14 @@ def taylor(
         def base_of(weights):
             def weighted(b):
                 found, with_aux = rows(b)
-                return _combine(weights, found), with_aux
+                return combine(weights, found), with_aux
 
             return base.apply(params["base"], base_key, bernoulli.stop_and_widen(logits), weighted, has_aux=True)
 
         # The base is linear in f: mapped over weights of the rows alone, it draws once and evaluates f once.
         out, (f_b, aux) = jax.vmap(base_of, out_axes=(0, None))(jnp.eye(order + 1))
         noise = (of_term - known for of_term, known in zip(out.grad[1:], exact, strict=True))
-        grad = out.grad[0] - _combine(params["scale"], noise)
+        grad = out.grad[0] - combine(params["scale"], noise)
         f_b, value_dtype = contract.widen(f_b, logits)
         estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
@@ -104,7 +104,7 @@ def taylor(
 
         def residual(b):
             (centred, *terms), _ = rows(b)
-            return centred - _combine(lax.stop_gradient(params["scale"]), terms)
+            return centred - combine(lax.stop_gradient(params["scale"]), terms)
 
         of_base = base.variance_loss(params["base"], base_key, bernoulli.stop_and_widen(logits), residual)
         return contract.sum_of_squares(of_scales) + of_base
@@ -199,10 +199,10 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
       Array([0.5, 0.5, 0.5], dtype=float32)
     """
     contract.at_least("num_pairs", num_pairs, 2)
-    init_scale = _check_scale(init_scale)
+    init_scale = check_scale(init_scale)
 
     def init(key: jax.Array, logits: jax.Array) -> dict:
-        return {"scale": _scales(init_scale[:1], logits)}
+        return {"scale": scales(init_scale[:1], logits)}
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
         logits = bernoulli.as_logits(logits)
@@ -225,19 +225,20 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
             return jnp.mean(formulas.disarm(alpha, b, b_tilde, *jnp.split(lax.stop_gradient(values), 2)), axis=0)
 
         noise = disarm(linear) - jnp.mean(slopes, axis=0) * variance_of_bits(alpha)
-        grad = disarm(f_b) - _combine(params["scale"], [noise])
+        grad = disarm(f_b) - combine(params["scale"], [noise])
         estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
     return Estimator(init, apply)
 
 
-def _combine(weights: Any, arrays: Any) -> jax.Array:
+def combine(weights: Any, arrays: Any) -> jax.Array:
     """Σ_j w_j x_j, in the dtype of the arrays."""
     return sum(jnp.asarray(w).astype(x.dtype) * x for w, x in zip(weights, arrays, strict=True))
 
 
-def _check_scale(init_scale: tuple[float, float]) -> tuple[float, float]:
+def check_scale(init_scale: tuple[float, float]) -> tuple[float, float]:
+    """The option `init_scale`, refused unless it is a pair of numbers."""
     if not (isinstance(init_scale, tuple | list) and len(init_scale) == 2):
         raise ValueError(f"init_scale must be a pair of numbers, got {init_scale!r}")
     return tuple(
@@ -245,7 +246,8 @@ def _check_scale(init_scale: tuple[float, float]) -> tuple[float, float]:
     )
 
 
-def _scales(init_scale: tuple[float, ...], logits: jax.Array) -> tuple[jax.Array, ...]:
+def scales(init_scale: tuple[float, ...], logits: jax.Array) -> tuple[jax.Array, ...]:
+    """The scales as tunables, float32 or wider."""
     dtype = bernoulli.wide_dtype(bernoulli.as_logits(logits))
     return tuple(jnp.asarray(scale, dtype) for scale in init_scale)
 
