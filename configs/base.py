@@ -49,7 +49,8 @@ def get_config() -> ConfigDict:
     config.estimator.options.init_beta = placeholder(float)
     config.estimator.options.per_dimension = placeholder(bool)
     config.estimator.options.init_temperature = placeholder(float)
-    config.estimator.options.init_scale = placeholder(float)
+    config.estimator.options.init_scale = placeholder(object)  # a number, or a pair for expansions at the mean
+    config.estimator.options.probes = placeholder(int)
     config.estimator.options.hidden = placeholder(int)
     config.estimator.options.later_layers = placeholder(str)
     config.estimator.options.group_size = placeholder(int)

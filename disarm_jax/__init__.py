@@ -2,6 +2,7 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.antithetic import arm, disarm
+from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.estimators.control_variates import double_cv, rodeo
 from disarm_jax.estimators.copula import arms
 from disarm_jax.estimators.flips import bitflip, leg, ugc
@@ -13,11 +14,14 @@ from disarm_jax.estimators.registry import EstimatorInfo, estimator_info, estima
 from disarm_jax.estimators.relaxation import rebar, relax
 from disarm_jax.estimators.score_function import reinforce, reinforce_loo
 from disarm_jax.estimators.straight_through import gumbel_sigmoid, reinmax, straight_through
+from disarm_jax.estimators.taylor import disarm_quadratic, disarm_taylor, disarm_taylor_cross, muprop, taylor
 from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chained",
+    "Composed",
     "Estimate",
     "Estimator",
     "EstimatorInfo",
@@ -29,6 +33,9 @@ __all__ = [
     "bernoulli",
     "bitflip",
     "disarm",
+    "disarm_quadratic",
+    "disarm_taylor",
+    "disarm_taylor_cross",
     "double_cv",
     "estimator_info",
     "estimator_names",
@@ -44,6 +51,7 @@ __all__ = [
     "make_estimator",
     "multisample_arms",
     "multisample_disarm",
+    "muprop",
     "naive_multisample_disarm",
     "rebar",
     "reinforce",
@@ -52,6 +60,7 @@ __all__ = [
     "relax",
     "rodeo",
     "straight_through",
+    "taylor",
     "ugc",
     "variance_loss",
     "vimco",

@@ -301,6 +301,37 @@ def reinmax(logits, b, slope):
     return 0.5 * (1 - np.where(b == 1, expit(logits), 1 - expit(logits))) * slope
 
 
+def expansion(logits, b, f_p, slope, hessian, scale):
+    """h(b) = f(p) + λ₁ ∇f(p)ᵀ(b − p) + ½ λ₂ (b − p)ᵀH(b − p), for b `[..., D]`."""
+    result = np.full(b.shape[:-1], f_p)
+    p = expit(logits)
+    for i in range(len(p)):
+        result += scale[0] * slope[i] * (b[..., i] - p[i])
+        for j in range(len(p)):
+            result += 0.5 * scale[1] * hessian[i, j] * (b[..., i] - p[i]) * (b[..., j] - p[j])
+    return result
+
+
+def multilinear_expansion(logits, f):
+    """f(p), ∇f(p) and the Hessian of the multilinear f through its values at bits: differences, no sample in them."""
+    dim, p = len(logits), expit(logits)
+
+    def at(**fixed):
+        b = outcomes(dim)
+        for name, bit in fixed.items():
+            b[:, int(name[1:])] = bit
+        return probability(logits, outcomes(dim)) @ f(b)
+
+    slope, hessian = gradient(logits, f) / (p * (1 - p)), np.zeros((dim, dim))
+    for i in range(dim):
+        for j in range(dim):
+            if i != j:
+                a, b = f"b{i}", f"b{j}"
+                signs = [(x, y, (2 * x - 1) * (2 * y - 1)) for x in (0, 1) for y in (0, 1)]
+                hessian[i, j] = sum(sign * at(**{a: x, b: y}) for x, y, sign in signs)
+    return expectation(logits, f), slope, hessian
+
+
 def bound(log_w):
     return logsumexp(log_w, axis=0) - np.log(len(log_w))
 

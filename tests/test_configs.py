@@ -89,7 +89,7 @@ BAD = [
     ),
     (
         TWO_LAYERS | {"estimator.name": "rebar"},
-        r"estimator\.name is 'rebar'; accepted: arm, arms, disarm, reinforce_loo, relax for a model with 2 stochastic",
+        r"estimator\.name is 'rebar'; accepted: arm, arms, disarm, .*relax for a model with 2 stochastic layers",
     ),
     (TWO_LAYERS | {"estimator.name": "disarm_jax:arm"}, r"estimator\.name is 'disarm_jax:arm'; .*2"),
     (MULTISAMPLE | TWO_LAYERS, r"model\.latents is \[200, 200\]; accepted: one layer"),

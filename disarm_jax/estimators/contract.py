@@ -154,6 +154,7 @@ def from_samples(
         estimate = Estimate(value(f_b[:num_draws]).astype(value_dtype), finish(grad, logits))
         return (estimate, jax.tree.map(lambda leaf: leaf[:num_draws], aux)) if has_aux else estimate
 
+    apply.of_bound = value is not mean_value  # for whoever composes estimators
     return Estimator(init, apply, variance_loss)
 
 

@@ -6,13 +6,15 @@ from typing import Any
 import jax
 from jax import lax
 
-from disarm_jax.estimators import branching, contract, hierarchical_relax
+from disarm_jax.estimators import branching, contract, hierarchical_relax, hierarchical_taylor
 from disarm_jax.estimators.types import Estimator
 
 _FACTORIES = {
     "arm": branching.arm,
     "arms": branching.arms,
     "disarm": branching.disarm,
+    "disarm_quadratic": hierarchical_taylor.disarm_quadratic,
+    "disarm_taylor": hierarchical_taylor.disarm_taylor,
     "reinforce_loo": branching.reinforce_loo,
     "relax": hierarchical_relax.relax,
 }
@@ -25,7 +27,9 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     evaluations of f, f is not differentiated. For "arms" (n samples) the same with n − 1 branches per layer:
     T (n − 1) + 1 evaluations. For "relax": one evaluation at the trunk and two relaxed ones per layer, where f is
     differentiated; unbiased with the later layers relaxed too, whereas the variant of the authors' code, which draws
-    hard samples there (`later_layers="hard"`), is biased.
+    hard samples there (`later_layers="hard"`), is biased. For "disarm_taylor" and "disarm_quadratic": DisARM with an
+    expansion of f in each layer at its mean; unbiased, T + 1 evaluations and one per layer where f is differentiated,
+    and an f that is `Chained` says what of it to expand.
 
     The estimator's functions take the inputs and the layers instead of logits: `init(key, inputs, layers)`,
     `apply(params, key, inputs, layers, f)`, `variance_loss(params, key, inputs, layers, f)`. `layers` is a sequence of
@@ -34,7 +38,7 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     `[N, *batch]`.
 
     Args:
-      name: "arm", "arms", "disarm", "reinforce_loo" or "relax".
+      name: one of `hierarchical_names()`.
       **options: those of the one-layer form, as far as one trunk allows; for "relax" also `later_layers`.
 
     Returns:
@@ -56,7 +60,7 @@ def hierarchical_names() -> tuple[str, ...]:
     """The names that `hierarchical` takes, sorted.
 
     >>> dj.hierarchical_names()
-    ('arm', 'arms', 'disarm', 'reinforce_loo', 'relax')
+    ('arm', 'arms', 'disarm', 'disarm_quadratic', 'disarm_taylor', 'reinforce_loo', 'relax')
     """
     return tuple(sorted(_FACTORIES))
 

@@ -14,6 +14,7 @@ from disarm_jax.estimators import (
     relaxation,
     score_function,
     straight_through,
+    taylor,
 )
 from disarm_jax.estimators.types import Estimator
 
@@ -59,6 +60,14 @@ def _pairs(options: dict) -> int:
     return 2 * options["num_pairs"]
 
 
+def _samples_and_mean(options: dict) -> int:
+    return _samples(options) + 1
+
+
+def _pairs_and_mean(options: dict) -> int:
+    return _pairs(options) + 1
+
+
 def _relaxations(options: dict) -> int:
     return 3
 
@@ -97,6 +106,27 @@ _ENTRIES = {
         _pairs,
         "Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
         "The default: any f, two evaluations, nothing to tune.",
+    ),
+    "disarm_quadratic": _Entry(
+        taylor.disarm_quadratic,
+        _pairs_and_mean,
+        "disarm_jax; the expansion of Gu et al., MuProp, ICLR 2016, to second order, on DisARM",
+        "When f is smooth between 0 and 1: by far the least variance, and nearly free if f can be written as Composed.",
+        needs_grad=True,
+    ),
+    "disarm_taylor": _Entry(
+        taylor.disarm_taylor,
+        _pairs_and_mean,
+        "disarm_jax; hinted at in Dong, Mnih & Tucker, NeurIPS 2020, section 7",
+        "When f is nearly linear between 0 and 1; disarm_quadratic if it can be differentiated twice.",
+        needs_grad=True,
+    ),
+    "disarm_taylor_cross": _Entry(
+        taylor.disarm_taylor_cross,
+        _pairs,
+        "disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, AISTATS 2022",
+        "When f can be differentiated at bits but means nothing between them.",
+        needs_grad=True,
     ),
     "double_cv": _Entry(
         control_variates.double_cv,
@@ -138,6 +168,13 @@ _ENTRIES = {
         "Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
         "The default for a multi-sample bound; K pairs optimise the K-sample bound.",
         objective="bound",
+    ),
+    "muprop": _Entry(
+        taylor.muprop,
+        _samples_and_mean,
+        "Gu et al., MuProp: Unbiased backpropagation for stochastic neural networks, ICLR 2016",
+        "To compare with earlier work; disarm_taylor has the same control variate on a better base.",
+        needs_grad=True,
     ),
     "naive_multisample_disarm": _Entry(
         multisample.naive_multisample_disarm,

@@ -1,6 +1,7 @@
 """Chains of layers: Algorithm 1 against exact enumeration, RELAX by z-tests, one layer equal to the flat estimators."""
 
 import functools
+import itertools
 
 import chex
 import exact
@@ -16,6 +17,7 @@ import disarm_jax as dj
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
+EXPANDED = ("disarm_quadratic", "disarm_taylor")
 BETAS = {"disarm": 1.0, "reinforce_loo": 0.0}  # the coupling of b_t and its partner
 OPTIONS = {"arms": {"num_samples": 3}}
 GROUPS = {"arms": 3}  # samples of a layer, with the trunk's; else a pair
@@ -260,7 +262,7 @@ def test_relax_calls_f_twice_and_each_layer_as_little_as_possible():
 
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 def test_one_layer_is_the_flat_estimator(name):
-    """To the bit, with the same key."""
+    """To the bit, with the same key; an expansion, which the flat form centres first, to the last digits."""
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)))
     flat, chain = dj.make_estimator(name), dj.hierarchical(name)
 
@@ -275,7 +277,10 @@ def test_one_layer_is_the_flat_estimator(name):
     one = flat.apply(params, jax.random.key(1), logits, f)
     other = chain.apply(chain_params, jax.random.key(1), logits, layers, lambda b: f(b[0]))
     np.testing.assert_array_equal(one.value, other.value)
-    np.testing.assert_array_equal(one.grad, other.grads[0])
+    if name in EXPANDED:
+        np.testing.assert_allclose(one.grad, other.grads[0], rtol=0, atol=1e-13)
+    else:
+        np.testing.assert_array_equal(one.grad, other.grads[0])
 
 
 @pytest.mark.parametrize("name", dj.hierarchical_names())
@@ -349,7 +354,7 @@ def apply_to(*layers):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: dj.hierarchical("vimco"), ValueError, "'vimco'; known: arm, arms, disarm, reinforce_loo, relax"),
+        (lambda: dj.hierarchical("vimco"), ValueError, "'vimco'; known: arm, arms, disarm, .*reinforce_loo, relax"),
         (lambda: dj.hierarchical("arms", num_samples=1), ValueError, "num_samples must be at least 2, got 1"),
         (lambda: dj.hierarchical("disarm", num_pairs=2), ValueError, "num_pairs must be 1, got 2"),
         (lambda: dj.hierarchical("arm", num_pairs=0), ValueError, "num_pairs must be at least 1, got 0"),
@@ -369,12 +374,12 @@ def test_wrong_use(call, error, words):
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_contract(name, dtype):
-    """Under jit, vmap and scan, in narrow dtypes, at saturated logits, keys used once, f a black box but for RELAX."""
+    """Under jit, vmap and scan, in narrow dtypes, at saturated logits, keys used once, f a black box if it can be."""
     with jax.enable_x64(False):
         weights = jax.tree.map(lambda w: jnp.asarray(w, dtype), SMOOTH)
         inputs = jnp.asarray([[0.6], [1e4], [-1e4], [-0.0]], dtype)
         est = dj.hierarchical(name)
-        f = smooth_f if name == "relax" else black_box(smooth_f)
+        f = smooth_f if dj.estimator_info(name).needs_grad else black_box(smooth_f)
 
         def objective(weights, key):
             layers = layers_of(weights)
@@ -394,3 +399,71 @@ def test_contract(name, dtype):
         tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.1, "atol": 0.1}
         for other in (mapped, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)):
             chex.assert_trees_all_close(other, scanned, **tolerance)
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("name", EXPANDED)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_expansions_are_unbiased(chain, name, chained, monkeypatch):
+    """All outcomes of Algorithm 1 through `apply`, one per example, for λ far from 1: exact to 1e-10."""
+    dims, inputs = CHAINS[chain], np.array([0.6])
+    weights, table = make_chain(dims)
+    columns, probabilities = exact.chain_law(numpy_layers(weights, inputs), dims, 1.0)
+    possible = probabilities > 0
+    columns, probabilities = [column[possible] for column in columns], probabilities[possible]
+    layer = iter(range(len(dims)))
+    at = {}
+
+    def pairs(key, logits, num_pairs):
+        at["t"] = next(layer)
+        rows = jnp.asarray(columns[at["t"]])
+        return rows[None, :, 0], rows[None, :, at["t"] + 1], jnp.zeros((1, 1))  # DisARM does not use the noise
+
+    def redraw(key, logits, num_samples):
+        return jnp.moveaxis(jnp.asarray(columns[at["t"]][:, 1 : at["t"] + 1]), 1, 0)[None]
+
+    def multilinear(b):
+        bits = jnp.concatenate(b, axis=-1)
+        result = jnp.asarray(table.table.reshape((1,) * (bits.ndim - 1) + (2,) * sum(dims)))
+        for i in range(sum(dims)):
+            bit = bits[..., i].reshape(*bits.shape[:-1], *(1,) * (sum(dims) - 1 - i))
+            result = (1 - bit) * result[(slice(None),) * (bits.ndim - 1) + (0,)] + bit * result[
+                (slice(None),) * (bits.ndim - 1) + (1,)
+            ]
+        return result
+
+    def part(t, means):
+        weight = jnp.sum(means[-1 if t == 0 else 0], axis=-1)  # of the means given p_t, or of the trunk's bits
+        return dj.Composed(
+            lambda a: weight * jnp.sum(jnp.tanh(a), axis=-1), lambda b: jnp.cumsum(b, axis=-1), affine=True
+        )
+
+    f = dj.Chained(multilinear, part) if chained else multilinear
+    est = dj.hierarchical(name, init_scale=(0.7, -1.2))
+    rows = jnp.broadcast_to(jnp.asarray(inputs), (len(probabilities), 1))
+    layers = layers_of(jax.tree.map(jnp.asarray, weights))
+    params = est.init(jax.random.key(0), rows, layers)
+    plain = dj.hierarchical("disarm")
+    with monkeypatch.context() as patch:
+        patch.setattr(dj.bernoulli, "antithetic_pairs", pairs)
+        patch.setattr(dj.bernoulli, "sample", redraw)
+        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=max(dims))))
+        grads = []
+        for sign in signs:
+            layer = iter(range(len(dims)))
+            patch.setattr(
+                jax.random,
+                "rademacher",
+                lambda key, shape, dtype, sign=sign: jnp.broadcast_to(jnp.asarray(sign, dtype)[: shape[-1]], shape),
+            )
+            grads.append(est.apply(params, jax.random.key(1), rows, layers, f).grads)
+        layer = iter(range(len(dims)))
+        without = plain.apply((), jax.random.key(1), rows, layers, f).grads
+    grads = [np.mean([g[t] for g in grads], axis=0) for t in range(len(dims))]
+    truth = jax.grad(exact_expectation)(jax.tree.map(jnp.asarray, weights), table, dims, inputs)
+    for t in range(len(dims)):
+        before = columns[t - 1][:, 0] if t else np.asarray(rows)
+        kernel = np.einsum("m,mi,mj->ij", probabilities, before, grads[t])
+        np.testing.assert_allclose(kernel, truth[t][0], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(probabilities @ grads[t], truth[t][1], rtol=0, atol=1e-10)
+        assert np.abs(grads[t] - without[t]).max() > 1e-3  # the control variate is there

@@ -1,7 +1,7 @@
 """Through `apply`: the samples that f receives have the exact law, and `grad` is the papers' formula of them.
 
-The stack is captured inside f. Its law is tested by χ² against the enumerated coupling (a wrong sampler fails), and
-`grad` and `value` are computed again from it in float64 numpy to 1e-12 (a wrong formula fails).
+The stack comes back as auxiliary output. Its law is tested by χ² against the enumerated coupling (a wrong sampler
+fails), and `grad` and `value` are computed again from it in float64 numpy to 1e-12 (a wrong formula fails).
 """
 
 import exact
@@ -40,6 +40,34 @@ def interpolated_pairs(logits, stack, f_stack):
 def vimco_repeats(logits, stack, f_stack):
     repeats = [exact.vimco(logits, stack[k : k + 2], f_stack[k : k + 2], "geometric") for k in (0, 2)]
     return np.mean(repeats, axis=0)
+
+
+def expanded(formula, scale):
+    """A formula applied to f less its expansion at the mean, f multilinear; the gradient of the expansion is added."""
+
+    def grad(logits, stack, f_stack):
+        f_p, slope, hessian = exact.multilinear_expansion(logits, exact.table_function(2))
+        h = exact.expansion(logits, stack, f_p, slope, hessian, scale)
+        p = expit(logits)
+        diagonal = 0.5 * scale[1] * np.diag(hessian) * (1 - 2 * p)
+        return formula(logits, stack, f_stack - h) + (scale[0] * slope + diagonal) * p * (1 - p)
+
+    return grad
+
+
+def crossed(logits, stack, f_stack):
+    """Two pairs, each with the mean slope of the multilinear f at the two samples of the other."""
+    f, p, total = exact.table_function(2), expit(logits), 0.0
+    for k in (0, 1):
+        own, other = stack[[k, k + 2]], stack[[1 - k, 3 - k]]
+        slope = np.zeros(stack.shape[1:])
+        for i in range(2):
+            high, low = other.copy(), other.copy()
+            high[..., i], low[..., i] = 1, 0
+            slope[:, i] = np.mean(f(high) - f(low), axis=0)
+        values = f(own) - 0.7 * np.sum(slope * (own - p), axis=-1)
+        total = total + exact.disarm(logits, *own, *values) + 0.7 * slope * p * (1 - p)
+    return total / 2
 
 
 def mean_value(f_stack):
@@ -134,6 +162,24 @@ CASES = [
         halves(exact.naive_multisample_disarm, False),
         bound_of_pairs,
     ),
+    ("muprop", {"init_scale": (0.7, 0)}, 0.0, 1, expanded(exact.reinforce, (0.7, 0.0)), mean_value),
+    (
+        "disarm_taylor",
+        {"num_pairs": 2, "init_scale": (0.7, 0)},
+        1.0,
+        4,
+        expanded(halves(exact.disarm, True), (0.7, 0.0)),
+        mean_value,
+    ),
+    (
+        "disarm_quadratic",
+        {"init_scale": (0.7, 1.2), "probes": 2},
+        1.0,
+        2,
+        expanded(halves(exact.disarm, True), (0.7, 1.2)),
+        mean_value,
+    ),
+    ("disarm_taylor_cross", {"init_scale": (0.7, 0)}, 1.0, 4, crossed, mean_value),
     ("rebar", {}, 0.0, 1, None, mean_value),
     ("relax", {}, 0.0, 1, None, mean_value),
     ("arms", {"num_samples": 2}, 1.0, 2, exact.arms, mean_value),

@@ -1,0 +1,104 @@
+"""f as one function after another, so that an estimator may use what is known of the first."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """f(b) = outer(inner(b)), callable like any f, with a structure that control variates make use of.
+
+    To an estimator that expands f at the mean (`taylor` and its kin), inner is what the bits enter through, computed
+    once for f and its expansion together, and only outer is differentiated twice. Choose inner such that outer is
+    cheap: for a VAE the logits of the pixels and the terms that are linear in b anyway,
+    `inner = lambda b: (decode(b), log_prior(b) - log_q(b))`. All other estimators see a function.
+
+    Attributes:
+      outer: what inner returns, to `[N, *batch]`.
+      inner: `[N, *batch, D]` to an array, or a pytree of arrays, of shapes `[N, *batch, …]`.
+      affine: whether inner is an affine function of b, a matrix and an offset. Its differences are then exact, at no
+        cost; of an inner that is not, `affine=True` would bias the gradient. Without it inner is linearised at the
+        mean, for two more products with its derivative per pair: unbiased whatever inner is.
+      squared: for an affine inner with matrix A and an outer that is a sum of functions of one number each,
+        κ ↦ Σ_j κ_j A_ji², from one κ for every number that inner returns to `[…, D]`. It makes the diagonal of f's
+        Hessian exact, where probes would have to estimate it.
+
+    Example:
+      >>> weights = jnp.ones((3, 4))
+      >>> f = dj.Composed(lambda a: jnp.sum(jax.nn.softplus(a), axis=-1), lambda b: b @ weights,
+      ...                 affine=True, squared=lambda curvature: curvature @ weights.T**2)
+      >>> f(jnp.zeros((2, 5, 3))).shape
+      (2, 5)
+      >>> est = dj.disarm_quadratic()
+      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
+      >>> est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), f).grad.shape
+      (5, 3)
+    """
+
+    outer: Callable
+    inner: Callable
+    _: dataclasses.KW_ONLY
+    affine: bool = False
+    squared: Callable | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be a structure."""
+        for name in ("outer", "inner"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+        if not isinstance(self.affine, bool):
+            raise ValueError(f"affine must be True or False, got {self.affine!r}")
+        if self.squared is not None and not callable(self.squared):
+            raise TypeError(f"squared must be a function, got {self.squared!r}")
+        if self.squared is not None and not self.affine:
+            raise ValueError("squared is for an affine inner: affine must be True, got False")
+
+    def __call__(self, b: jax.Array) -> Any:
+        """f at b."""
+        return self.outer(self.inner(b))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chained:
+    """f of a chain of layers, callable like any f, with the part of it that is cheap to expand in each layer.
+
+    For `hierarchical("disarm_taylor")` and `hierarchical("disarm_quadratic")`, which expand all of f in every layer if
+    they are not told what to expand. The gradient is unbiased whatever the part is, and has little variance if the part
+    varies with b_t as f does: for a VAE, log p(b_{t−1} | b_t) − log q(b_t) + log p(b_t | mean of b_{t+1}).
+
+    Attributes:
+      f: of the tuple (b_1, …, b_T), as always.
+      part: `(t, means) -> f_t`, counting layers from 0. `means` has one `[1, *batch, D_s]` for each layer: the bits
+        drawn before layer t, the mean of layer t, and of the later layers the means given that. f_t maps
+        `[N, *batch, D_t]` to `[N, *batch]`; best it is `Composed`.
+
+    Example:
+      >>> layers = [lambda x: x @ jnp.ones((4, 3)), lambda b: b @ jnp.ones((3, 2))]
+      >>> f = dj.Chained(lambda b: b[0].sum(-1) * b[1].sum(-1),
+      ...                lambda t, means: lambda b: b.sum(-1) * means[1 - t].sum(-1))
+      >>> est, x = dj.hierarchical("disarm_quadratic"), jnp.zeros((5, 4))
+      >>> out = est.apply(est.init(jax.random.key(0), x, layers), jax.random.key(1), x, layers, f)
+      >>> [g.shape for g in out.grads]
+      [(5, 3), (5, 2)]
+    """
+
+    f: Callable
+    part: Callable
+
+    def __post_init__(self) -> None:
+        """Refuses what is no function."""
+        for name in ("f", "part"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
+
+    def __call__(self, b: tuple[jax.Array, ...]) -> Any:
+        """f at b."""
+        return self.f(b)
+
+
+def as_composed(f: Callable) -> Composed:
+    """f itself if it is composed; any other f is an outer function of the bits, which are affine in themselves."""
+    return f if isinstance(f, Composed) else Composed(f, lambda b: b, affine=True)

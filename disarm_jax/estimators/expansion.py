@@ -1,0 +1,145 @@
+"""The expansion of f at the mean p = σ(α), and the gradients of its expectation in closed form.
+
+With d = b − p and v = p(1 − p), the bits being independent,
+
+    h₁(b) = ∇f(p)ᵀd        has the gradient   ∂E h₁/∂α = ∇f(p) ⊙ v,
+    h₂(b) = ½ dᵀH d        has the gradient   ∂E h₂/∂α = ½ diag(H) ⊙ v ⊙ (1 − 2p).
+
+H is the Hessian of f, or of outer alone where `Composed` says that inner is affine or is to be linearised.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli
+from disarm_jax.estimators import contract
+from disarm_jax.estimators.composed import Composed
+
+
+class Expansion(NamedTuple):
+    """What is known of f at the mean; no derivative passes through any of it.
+
+    Attributes:
+      f_p: `[*batch]`, f at the mean.
+      gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; of the first order the first alone.
+      terms: `(b, inner(b)) -> (h₁, h₂)` at samples `[N, *batch, D]`, each `[N, *batch]`.
+    """
+
+    f_p: jax.Array
+    gradients: tuple[jax.Array, ...]
+    terms: Callable
+
+
+def expand(
+    f: Composed, logits: jax.Array, order: int, probes: int, key: jax.Array | None = None, *, has_aux: bool = False
+) -> Expansion:
+    """Expands f at the mean: one call of inner, one of outer.
+
+    Args:
+      f: outer and inner.
+      logits: `[*batch, D]`.
+      order: 1 or 2.
+      probes: as in `taylor`.
+      key: of the probes, consumed; for the second order only.
+      has_aux: whether f returns a pair.
+    """
+    alpha = bernoulli.stop_and_widen(logits)
+    p = jax.nn.sigmoid(alpha).astype(logits.dtype)
+    batch = p.shape[:-1]
+
+    # At the mean everything is without the sample axis, which the functions have to see.
+    def inner(p):
+        return jax.tree.map(lambda leaf: leaf[0], _check_inner(f.inner(p[None]), (1, *batch)))
+
+    def slope_of_outer(a):
+        f_p, pull = jax.vjp(lambda a: floats(contract.evaluate(f.outer, _rows(a), (1, *batch), has_aux)[0][0]), a)
+        return pull(jnp.ones_like(f_p))[0], f_p
+
+    a, push = jax.linearize(inner, p)
+    a = lax.stop_gradient(a)
+    pull = jax.linear_transpose(push, p)
+    variance = variance_of_bits(alpha)
+    if order == 1:
+        slope, f_p = slope_of_outer(a)
+        gradients = (pull(slope)[0].astype(alpha.dtype) * variance,)
+    else:
+        slope, curve, f_p = jax.linearize(slope_of_outer, a, has_aux=True)
+        if f.squared is None:
+            diagonal = _diagonal(lambda z: pull(curve(push(z)))[0], p, probes, key)
+        else:
+            diagonal = _squared(f, curve(jax.tree.map(jnp.ones_like, a)), p.shape)
+        skew = -jnp.tanh(0.5 * alpha)  # 1 − 2p
+        gradients = tuple(
+            derivative.astype(alpha.dtype) * factor
+            for derivative, factor in ((pull(slope)[0], variance), (diagonal, 0.5 * variance * skew))
+        )
+
+    def terms(b, inner_b):
+        if f.affine:
+            inner_b = _check_inner(inner_b, b.shape[:-1])
+            delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], inner_b, a)
+        else:
+            delta = jax.vmap(push)(bernoulli.score(alpha, b).astype(p.dtype))
+        first = _dot(_rows(slope), delta, b.ndim - 1)
+        if order == 1:
+            return lax.stop_gradient((first,))
+        return lax.stop_gradient((first, 0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1)))
+
+    return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
+
+
+def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array) -> jax.Array:
+    """The diagonal of a matrix `[*batch, D, D]` given as a product with it: exact from D probes on, else unbiased."""
+    dim = p.shape[-1]
+    if probes >= dim:
+        z = jnp.ones_like(p)[None] * jnp.expand_dims(jnp.eye(dim, dtype=p.dtype), tuple(range(1, p.ndim)))
+        return jnp.sum(z * jax.vmap(product)(z), axis=0)
+    z = jnp.ones_like(p)[None] * jax.random.rademacher(key, (probes, *p.shape), p.dtype)
+    return jnp.mean(z * jax.vmap(product)(z), axis=0)
+
+
+def _squared(f: Composed, curvature: Any, shape: tuple[int, ...]) -> jax.Array:
+    """The diagonal, from the structure of f."""
+    diagonal = f.squared(_rows(curvature))
+    if jnp.shape(diagonal) != (1, *shape):
+        raise ValueError(f"squared must return shape {(1, *shape)}, got shape {jnp.shape(diagonal)}")
+    return diagonal[0]
+
+
+def variance_of_bits(alpha: jax.Array) -> jax.Array:
+    """p(1 − p)."""
+    return jax.nn.sigmoid(alpha) * jax.nn.sigmoid(-alpha)
+
+
+def _rows(tree: Any) -> Any:
+    """With a sample axis of size one."""
+    return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
+    """Σ x y over all leaves and all but the first `ndim` axes."""
+    dtype = bernoulli.wide_dtype(*jax.tree.leaves(x))
+    products = jax.tree.map(lambda x, y: x.astype(dtype) * y.astype(dtype), x, y)
+    return sum(jnp.sum(leaf, axis=tuple(range(ndim, leaf.ndim))) for leaf in jax.tree.leaves(products))
+
+
+def floats(f_b: jax.Array) -> jax.Array:
+    """f, refused if it cannot be differentiated for being an integer."""
+    if not jnp.issubdtype(f_b.dtype, jnp.floating):
+        raise TypeError(f"expansions differentiate f, which must return floats, got dtype {f_b.dtype}")
+    return f_b
+
+
+def _check_inner(a: Any, shape: tuple[int, ...]) -> Any:
+    """What inner returned, refused unless it has a row for each sample of floats."""
+    for leaf in jax.tree.leaves(a):
+        if jnp.shape(leaf)[: len(shape)] != shape or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise ValueError(
+                f"inner must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of shape "
+                f"{jnp.shape(leaf)}"
+            )
+    return a

@@ -1,0 +1,90 @@
+"""DisARM for a chain of stochastic layers, with an expansion at the mean of each layer as control variate.
+
+Given the trunk's b_1, …, b_{t−1}, any function of b_t has a known gradient ∂E h_t(b_t)/∂logits_t once it is expanded at
+the mean p_t. So DisARM applied to the expansion h_t at b_t and its partner, less that gradient, is noise of mean zero.
+By default h_t is f with the later layers at the means they have when layer t is at p_t.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli, formulas
+from disarm_jax.estimators import branching, contract
+from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
+from disarm_jax.estimators.composed import Chained, as_composed
+from disarm_jax.estimators.expansion import expand
+from disarm_jax.estimators.taylor import check_scale, combine, scales
+from disarm_jax.estimators.types import Estimator
+
+
+@contract.factory
+def disarm_taylor(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
+    """Hierarchical DisARM with expansions of first order; `params` is a tuple, as for one layer for each layer."""
+    return _expanded(num_pairs, 1, init_scale, 1)
+
+
+@contract.factory
+def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1) -> Estimator:
+    """Hierarchical DisARM with expansions of second order; `params` is a tuple, as for one layer for each layer."""
+    return _expanded(num_pairs, 2, init_scale, contract.at_least("probes", probes, 1))
+
+
+def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probes: int) -> Estimator:
+    base, init_scale = branching.disarm(num_pairs=num_pairs), check_scale(init_scale)[:order]
+
+    def init(key: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple:
+        depth, first = check_layers(layers), jax.eval_shape(layers[0], inputs)
+        params = {"base": (), "scale": scales(init_scale, jnp.zeros(first.shape, first.dtype))}
+        return (params,) * depth
+
+    def apply(params: Any, key: jax.Array, inputs: Any, layers: Sequence[Callable], f: Callable, *, has_aux=False):
+        depth = check_layers(layers)
+        base_key, *probe_key = chain_keys(key, order)
+        probe_keys = chain_keys(probe_key[0], depth) if probe_key else [None] * depth
+
+        def with_rows(columns):
+            f_b, aux = contract.evaluate(f, columns, columns[0].shape[:-1], has_aux)
+            return f_b, (columns, aux)
+
+        out, (columns, aux) = base.apply((), base_key, inputs, layers, with_rows, has_aux=True)
+        trunk = tuple(column[:1] for column in columns)
+        grads = []
+        for t, logits in enumerate(out.logits):
+            alpha, pair = bernoulli.stop_and_widen(logits), jnp.stack([columns[t][0], columns[t][t + 1]])
+            means = _means(t, trunk, alpha, inputs, layers)
+            told = isinstance(f, Chained)
+            part = as_composed(f.part(t, means) if told else _at_layer(f, t, means))
+            expansion = expand(part, logits, order, probes, probe_keys[t], has_aux=has_aux and not told)
+            noise = [
+                formulas.disarm(alpha, *pair, *h.astype(bernoulli.wide_dtype(h, alpha))).astype(alpha.dtype) - known
+                for h, known in zip(expansion.terms(pair, part.inner(pair)), expansion.gradients, strict=True)
+            ]
+            grad = out.grads[t].astype(alpha.dtype) - combine(params[t]["scale"], noise)
+            grads.append(contract.finish(grad, logits))
+        out = out._replace(grads=tuple(grads))
+        return (out, aux) if has_aux else out
+
+    return Estimator(init, apply, sum_of_squares_loss(apply))
+
+
+def _means(t: int, trunk: tuple, alpha: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple[jax.Array, ...]:
+    """The trunk's bits before layer t, its mean, and the means of the later layers given that; one row each."""
+    means = [*trunk[:t], jax.nn.sigmoid(alpha)[None].astype(trunk[t].dtype)]
+    for s in range(t + 1, len(trunk)):
+        logits = bernoulli.stop_and_widen(layer_logits(layers, s, inputs, means[-1]))
+        means.append(jax.nn.sigmoid(logits).astype(trunk[s].dtype))
+    return lax.stop_gradient(tuple(means))
+
+
+def _at_layer(f: Callable, t: int, means: tuple[jax.Array, ...]) -> Callable:
+    """f as a function of layer t, the others at their means."""
+
+    def f_t(b):
+        rows = [jnp.broadcast_to(mean, (b.shape[0], *mean.shape[1:])) for mean in means]
+        return f((*rows[:t], b, *rows[t + 1 :]))
+
+    return f_t

@@ -1,0 +1,409 @@
+"""Expansions at the mean: no bias and the right variance by enumeration of samples and probes, through `apply`.
+
+The bases draw all outcomes at once, one per example of a batch, so that means over them are exact expectations of what
+the code returns. That the real bases draw with the right law is tested in test_samples.py.
+"""
+
+import itertools
+
+import exact
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import disarm_jax as dj
+from disarm_jax.estimators import contract
+
+LOGITS = np.array([0.8, -1.3, 0.4])
+SCALES = [(1.0, 1.0), (0.6, -0.8), (0.0, 1.7)]
+RNG = np.random.default_rng(5)
+WEIGHTS, OFFSET, LINEAR = RNG.normal(size=(3, 4)), RNG.normal(size=4), RNG.normal(size=3)
+HIDDEN = RNG.normal(size=(3, 3))
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def softplus_sum(a):
+    return jnp.sum(jax.nn.softplus(a[0]), axis=-1) + a[1]
+
+
+def inner_affine(b):
+    return b @ jnp.asarray(WEIGHTS) + dj.bernoulli.lift(jnp.asarray(OFFSET), b.ndim), b @ jnp.asarray(LINEAR)
+
+
+def inner_curved(b):
+    hidden = jnp.tanh(b @ jnp.asarray(HIDDEN))
+    return hidden @ jnp.asarray(WEIGHTS) + dj.bernoulli.lift(jnp.asarray(OFFSET), b.ndim), hidden[..., 0]
+
+
+def squared(curvature):
+    return curvature[0] @ jnp.asarray(WEIGHTS.T**2)
+
+
+FUNCTIONS = {
+    "plain": lambda b: softplus_sum(inner_affine(b)),
+    "affine": dj.Composed(softplus_sum, inner_affine, affine=True),
+    "squared": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared),
+    "linearised": dj.Composed(softplus_sum, inner_curved),
+}
+
+
+def expanded(kind):
+    """f in numpy, and f(p), ∇f(p) and the (Gauss–Newton) Hessian by hand."""
+    p = expit(LOGITS)
+    if kind == "linearised":
+        hidden = np.tanh(p @ HIDDEN)
+        into_hidden = HIDDEN * (1 - hidden**2)
+        logits, jacobian, slope_linear = hidden @ WEIGHTS + OFFSET, into_hidden @ WEIGHTS, into_hidden[:, 0]
+        f = lambda b: np.logaddexp(0, np.tanh(b @ HIDDEN) @ WEIGHTS + OFFSET).sum(-1) + np.tanh(b @ HIDDEN)[..., 0]
+    else:
+        logits, jacobian, slope_linear = p @ WEIGHTS + OFFSET, WEIGHTS, LINEAR
+        f = lambda b: np.logaddexp(0, b @ WEIGHTS + OFFSET).sum(-1) + b @ LINEAR
+    s = expit(logits)
+    return f, f(p), jacobian @ s + slope_linear, jacobian @ np.diag(s * (1 - s)) @ jacobian.T
+
+
+def sample_base(num, formula, numpy_formula):
+    b, probabilities = exact.sample_law(LOGITS, num)
+    return b, probabilities, formula, numpy_formula
+
+
+def pair_base():
+    b, b_tilde, probabilities = exact.pair_law(LOGITS)
+    return (
+        np.stack([b, b_tilde]),
+        probabilities,
+        lambda logits, b, f_b: dj.formulas.disarm(logits, *b, *f_b),
+        lambda logits, b, f_b: exact.disarm(logits, *b, *f_b),
+    )
+
+
+BASES = {
+    "reinforce": lambda: sample_base(1, dj.formulas.reinforce, exact.reinforce),
+    "reinforce_loo": lambda: sample_base(2, dj.formulas.reinforce_loo, exact.reinforce_loo),
+    "disarm": pair_base,
+}
+
+
+def enumerated(base, kind, order, scale, probes=1, monkeypatch=None):
+    """Grads of all outcomes (and all probes) `[M, D]` by the code and by hand, and the probabilities `[M]`."""
+    stack, probabilities, formula, numpy_formula = BASES[base]()
+    signs = np.ones((1, 3))
+    if monkeypatch is not None:
+        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+    repeats = len(signs)
+    stack = np.repeat(stack, repeats, axis=1)  # samples vary slowly, probes fast
+    probabilities = np.repeat(probabilities, repeats) / repeats
+    signs = np.tile(signs, (stack.shape[1] // repeats, 1))
+    if monkeypatch is not None:
+        monkeypatch.setattr(jax.random, "rademacher", lambda key, shape, dtype: jnp.asarray(signs, dtype)[None])
+
+    def draw(params, key, logits):
+        return (jnp.asarray(stack), None) if logits.ndim == 2 else (jnp.zeros((len(stack), *logits.shape)), None)
+
+    every_outcome = contract.from_samples(draw, lambda params, logits, b, noise, f_b: formula(logits, b, f_b))
+    est = dj.taylor(every_outcome, order=order, init_scale=scale, probes=probes)
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), stack.shape[1:])
+    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, FUNCTIONS[kind])
+    f, f_p, slope, hessian = expanded(kind)
+    scale = (scale[0], scale[1] if order == 2 else 0.0)
+    by_hand = numpy_formula(LOGITS, stack, f(stack) - exact.expansion(LOGITS, stack, f_p, slope, hessian, scale))
+    diagonal = signs * (signs @ hessian) if monkeypatch is not None else np.diag(hessian)
+    p = expit(LOGITS)
+    by_hand = by_hand + (scale[0] * slope + 0.5 * scale[1] * diagonal * (1 - 2 * p)) * p * (1 - p)
+    np.testing.assert_allclose(out.value, f(stack).mean(axis=0), rtol=0, atol=1e-12)
+    return np.asarray(out.grad), by_hand, probabilities
+
+
+def check(found, by_hand, probabilities, f):
+    mean, variance = exact.moments(probabilities, found)
+    np.testing.assert_allclose(mean, exact.gradient(LOGITS, f), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(variance, exact.moments(probabilities, by_hand)[1], rtol=1e-8, atol=1e-13)
+    np.testing.assert_allclose(found, by_hand, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("base", BASES)
+def test_unbiased_with_the_right_variance(base, kind, order, scale):
+    """For every λ, on every base; the diagonal is exact: from the structure, or with as many probes as bits."""
+    check(*enumerated(base, kind, order, scale, probes=1 if kind == "squared" else 3), expanded(kind)[0])
+
+
+@pytest.mark.parametrize("kind", ["plain", "affine", "linearised"])
+@pytest.mark.parametrize("base", BASES)
+def test_unbiased_with_probes(base, kind, monkeypatch):
+    """All eight probes are enumerated along with the samples."""
+    check(*enumerated(base, kind, 2, (0.6, -0.8), monkeypatch=monkeypatch), expanded(kind)[0])
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_less_variance_the_higher_the_order(base):
+    """At λ = 1, for a smooth f and all three bases."""
+    f = expanded("plain")[0]
+    stack, probabilities, _, formula = BASES[base]()
+    plain = exact.moments(probabilities, formula(LOGITS, stack, f(stack)))[1].sum()
+    first, second = (
+        exact.moments(probabilities, enumerated(base, "squared", order, (1.0, 1.0))[0])[1].sum() for order in (1, 2)
+    )
+    assert second < 0.2 * first < 0.2 * plain
+
+
+@pytest.mark.parametrize(
+    "base", [dj.reinforce(), dj.reinforce_loo(), dj.disarm(num_pairs=2), dj.arm(), dj.interpolated()]
+)
+def test_polynomials_have_no_variance(base):
+    """At λ = 1: linear functions to first order, quadratic ones to second with an exact diagonal."""
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (50, 3))
+    quadratic = lambda b: (b @ jnp.asarray(LINEAR)) ** 2 + 5 * b[..., 1] * b[..., 2] - 3
+    composed = dj.Composed(
+        lambda a: a[..., 0] ** 2 + a[..., 1] * a[..., 2] + a[..., 3],
+        lambda b: b @ jnp.asarray(WEIGHTS),
+        affine=True,
+    )
+    for order, f in ((1, lambda b: b @ jnp.asarray(LINEAR) + 1e3), (2, quadratic), (2, composed)):
+        est = dj.taylor(base, order=order, probes=3)
+        grad = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f).grad
+        exact_grad = exact.gradient(LOGITS, lambda b, f=f: np.asarray(f(jnp.asarray(b))))
+        np.testing.assert_allclose(grad, np.broadcast_to(exact_grad, grad.shape), rtol=0, atol=1e-11)
+
+
+def test_an_inner_that_is_not_affine_biases_if_it_is_called_affine():
+    """What the documentation warns of; and why linearising is the default."""
+    f = dj.Composed(softplus_sum, inner_curved, affine=True)
+    b, probabilities = exact.sample_law(LOGITS, 1)
+    base = contract.from_samples(
+        lambda params, key, logits: (jnp.asarray(b) if logits.ndim == 2 else jnp.zeros((1, *logits.shape)), None),
+        lambda params, logits, b, noise, f_b: dj.formulas.reinforce(logits, b, f_b),
+    )
+    est = dj.taylor(base, probes=3)
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), b.shape[1:])
+    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
+    mean = exact.moments(probabilities, np.asarray(out.grad))[0]
+    assert np.abs(mean - exact.gradient(LOGITS, expanded("linearised")[0])).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("order", [1, 2])
+def test_calls(kind, order):
+    """Inner and outer are called at the samples once and at the mean once, also under jax.grad."""
+    f, calls = FUNCTIONS[kind], []
+
+    def counted(name, function):
+        def call(x):
+            calls.append((name, jax.tree.leaves(x)[0].shape[0]))
+            return function(x)
+
+        return call
+
+    if isinstance(f, dj.Composed):
+        counting = dj.Composed(counted("outer", f.outer), counted("inner", f.inner), affine=f.affine, squared=f.squared)
+        expected = [("inner", 1), ("inner", 4), ("outer", 1), ("outer", 4)]
+    else:
+        counting, expected = counted("f", f), [("f", 1), ("f", 4)]
+    est = dj.taylor(dj.disarm(num_pairs=2), order=order)
+    logits = jnp.zeros((5, 3))
+    params = est.init(jax.random.key(0), logits)
+    jax.grad(lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum())(logits)
+    assert sorted(calls) == expected
+
+
+@pytest.mark.parametrize("name", ["muprop", "disarm_taylor", "disarm_taylor_cross", "disarm_quadratic"])
+def test_nothing_is_differentiated_through_grad(name):
+    """`grad` depends on logits and on what f closes over, but its derivative in them is zero; that of value is f's."""
+    est = dj.make_estimator(name)
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3))
+    params, weights = est.init(jax.random.key(0), logits), jnp.asarray(WEIGHTS)
+
+    def composed(logits, weights):
+        shift = jnp.sum(logits, axis=-1)[None]
+        outer = lambda a: jnp.sum(jax.nn.softplus(a) * weights[0, 0], axis=-1) + shift
+        return dj.Composed(outer, lambda b: b @ weights, affine=True)
+
+    def apply(logits, weights):
+        return est.apply(params, jax.random.key(1), logits, lambda b: composed(logits, weights)(b))
+
+    def apply_composed(logits, weights):
+        return est.apply(params, jax.random.key(1), logits, composed(logits, weights))
+
+    values = []
+    for each in (apply, apply_composed):
+        zeros = jax.grad(lambda *args, each=each: each(*args).grad.sum(), argnums=(0, 1))(logits, weights)
+        assert not any(np.any(leaf) for leaf in zeros)
+        values.append(jax.grad(lambda *args, each=each: each(*args).value.sum(), argnums=(0, 1))(logits, weights))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), *values)
+    np.testing.assert_allclose(values[0][0], np.ones((5, 3)), rtol=1e-12)
+    assert np.all(values[0][1] != 0)
+
+
+def test_the_scales_are_learnt_without_bias():
+    """The derivative of grad in λ is exact: it is linear in λ."""
+    est = dj.disarm_quadratic()
+    logits, f = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3)), FUNCTIONS["squared"]
+
+    def grad(first, second):
+        params = {"base": (), "scale": (first, second)}
+        return est.apply(params, jax.random.key(1), logits, f).grad
+
+    for argument in (0, 1):
+        low, high = ([1.3, -0.4] for _ in range(2))
+        low[argument], high[argument] = 0.0, 1.0
+        slope = jax.jacobian(grad, argnums=argument)(1.3, -0.4)
+        np.testing.assert_allclose(slope, grad(*high) - grad(*low), rtol=0, atol=1e-12)
+        assert np.any(slope)
+
+
+def test_a_base_with_tunables_keeps_them_and_its_own_variance_loss():
+    """The interpolated base: β and λ by `variance_loss` against enumeration, 400,000 draws, 4.5 standard errors."""
+    est = dj.taylor(dj.interpolated(init_beta=0.4), init_scale=(0.5, 0.7))
+    f, draws = FUNCTIONS["squared"], 400_000
+    logits = jnp.asarray(LOGITS)
+    params = est.init(jax.random.key(0), logits)
+    numpy_f, _, slope, hessian = expanded("squared")
+    b, b_tilde, _ = exact.pair_law(LOGITS, 0.4)
+    terms = [
+        [exact.expansion(LOGITS, s, 0.0, slope, hessian, unit) for s in (b, b_tilde)] for unit in ((1.0, 0), (0, 1.0))
+    ]
+    p = expit(LOGITS)
+    known = slope * p * (1 - p), 0.5 * np.diag(hessian) * p * (1 - p) * (1 - 2 * p)
+
+    def second_moment(params):
+        beta, scale = params["base"]["beta"], params["scale"]
+        values = [
+            jnp.asarray(numpy_f(s)) - scale[0] * terms[0][k] - scale[1] * terms[1][k]
+            for k, s in enumerate((b, b_tilde))
+        ]
+        g = dj.formulas.interpolated(logits, jnp.asarray(b), jnp.asarray(b_tilde), *values, beta)
+        g = g + (scale[0] * known[0] + scale[1] * known[1])[None]
+        log_prob = dj.bernoulli.interpolated_log_prob(logits, jnp.asarray(b), jnp.asarray(b_tilde), beta)
+        return jnp.sum(jnp.exp(log_prob.sum(-1)) * jnp.sum(g**2, axis=-1))
+
+    truth = jax.grad(second_moment)(params)
+    one = jax.grad(lambda params, key: dj.variance_loss(est)(params, key, logits, f))
+    grads = jax.jit(jax.vmap(one, (None, 0)))(params, jax.random.split(jax.random.key(1), draws))
+    for found, expected in zip(jax.tree.leaves(grads), jax.tree.leaves(truth), strict=True):
+        stderr = found.std() / np.sqrt(draws)
+        assert stderr < 0.03 * abs(expected)
+        assert abs(found.mean() - expected) < 4.5 * stderr
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["squared", "linearised"])
+def test_composed_functions_in_every_dtype(kind, dtype):
+    """And at saturated logits; the mean of many float32 draws is the gradient, and bfloat16 comes close."""
+
+    def cast(b):
+        a = (inner_affine if kind == "squared" else inner_curved)(b.astype(jnp.float64))
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), a)
+
+    f = dj.Composed(
+        softplus_sum,
+        cast,
+        affine=kind == "squared",
+        squared=(lambda c: squared(jax.tree.map(lambda leaf: leaf.astype(jnp.float64), c)).astype(dtype))
+        if kind == "squared"
+        else None,
+    )
+    est = dj.disarm_quadratic()
+    # Not more: jaxlib 0.10.2 sums wrongly over 16,384 rows of float64 on a CPU (jax-ml/jax#39103).
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS, dtype), (8_000, 3))
+    params = est.init(jax.random.key(0), logits)
+    out = jax.jit(lambda key: est.apply(params, key, logits, f))(jax.random.key(1))
+    assert out.grad.dtype == out.value.dtype == dtype
+    truth = exact.gradient(np.asarray(logits[0], np.float64), expanded(kind)[0])
+    grad = np.asarray(out.grad, np.float64)
+    stderr = grad.std(axis=0) / np.sqrt(len(grad))
+    rounding = 0.01 if dtype == "bfloat16" else 1e-6
+    assert np.all(np.abs(grad.mean(axis=0) - truth) < 4.5 * stderr + rounding)
+    assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
+    saturated = jnp.asarray([[1e4, -1e4, 1e4], [1e4, -0.0, -1e4]], dtype)
+    grad = est.apply(params, jax.random.key(1), saturated, f).grad.astype(jnp.float32)
+    assert np.all(np.isfinite(grad))
+    assert not np.any(grad[0])
+
+
+def test_dtypes_may_be_mixed():
+    """Logits in float32, one leaf of inner in float64 and one in bfloat16, f in float64."""
+    f = dj.Composed(
+        lambda a: jnp.sum(a[0] ** 2, axis=-1) + a[1].astype(jnp.float64),
+        lambda b: (b.astype(jnp.float64) @ jnp.asarray(WEIGHTS), b[..., 0].astype(jnp.bfloat16)),
+        affine=True,
+        squared=lambda curvature: curvature[0] @ jnp.asarray(WEIGHTS.T**2),
+    )
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS, jnp.float32), (5, 3))
+    est = dj.disarm_quadratic()
+    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
+    assert (out.value.dtype, out.grad.dtype) == (jnp.float64, jnp.float32)
+    truth = exact.gradient(LOGITS, lambda b: ((b @ WEIGHTS) ** 2).sum(-1) + b[:, 0])
+    np.testing.assert_allclose(out.grad, np.broadcast_to(truth, (5, 3)), rtol=0, atol=2e-2)  # bfloat16 has two digits
+
+
+def test_auxiliary_outputs_of_a_composed_f():
+    f = dj.Composed(lambda a: (a.sum(-1) ** 2, {"a": a}), lambda b: 2 * b, affine=True)
+    est = dj.disarm_quadratic()
+    logits = jnp.zeros((5, 3))
+    params = est.init(jax.random.key(0), logits)
+    out, aux = est.apply(params, jax.random.key(1), logits, f, has_aux=True)
+    np.testing.assert_array_equal(out.value, (aux["a"].sum(-1) ** 2).mean(axis=0))
+    value, mean = dj.expectation(est, has_aux=True)(params, jax.random.key(1), logits, f)
+    np.testing.assert_array_equal(value, out.value)
+    np.testing.assert_array_equal(mean["a"], aux["a"].mean(axis=0))
+
+
+def test_a_composed_f_is_any_f():
+    """To an estimator that knows nothing of it."""
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3))
+    for name in dj.estimator_names():
+        est = dj.make_estimator(name)
+        params = est.init(jax.random.key(0), logits)
+        one, other = (est.apply(params, jax.random.key(1), logits, FUNCTIONS[kind]) for kind in ("plain", "affine"))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12), one, other)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: dj.taylor(dj.relax()), ValueError, "must not differentiate f"),
+        (lambda: dj.taylor(dj.muprop()), ValueError, "must not differentiate f"),
+        (lambda: dj.taylor(dj.disarm_taylor_cross()), ValueError, "must not differentiate f"),
+        (lambda: dj.taylor(dj.vimco()), ValueError, "multi-sample bound"),
+        (lambda: dj.taylor(dj.multisample_disarm()), ValueError, "multi-sample bound"),
+        (lambda: dj.taylor("disarm"), TypeError, "base must be an Estimator, got 'disarm'"),
+        (lambda: dj.taylor(dj.disarm(), order=3), ValueError, "order must be 1 or 2, got 3"),
+        (lambda: dj.taylor(dj.disarm(), order=1.0), ValueError, "order must be 1 or 2, got 1.0"),
+        (lambda: dj.taylor(dj.disarm(), order=True), ValueError, "order must be 1 or 2, got True"),
+        (lambda: dj.taylor(dj.disarm(), probes=0), ValueError, "probes must be at least 1, got 0"),
+        (lambda: dj.taylor(dj.disarm(), init_scale=0.5), ValueError, "must be a pair of numbers, got 0.5"),
+        (lambda: dj.muprop(init_scale=(1.0,)), ValueError, r"must be a pair of numbers, got \(1.0,\)"),
+        (lambda: dj.disarm_quadratic(init_scale=(1.0, float("nan"))), ValueError, "a pair of finite numbers, got nan"),
+        (lambda: dj.disarm_taylor_cross(num_pairs=1), ValueError, "num_pairs must be at least 2, got 1"),
+        (lambda: dj.Composed(1, abs), TypeError, "outer must be a function, got 1"),
+        (lambda: dj.Composed(abs, abs, affine="yes"), ValueError, "affine must be True or False, got 'yes'"),
+        (lambda: dj.Composed(abs, abs, squared=abs), ValueError, "affine must be True"),
+        (lambda: dj.Composed(abs, abs, affine=True, squared=3), TypeError, "squared must be a function, got 3"),
+    ],
+)
+def test_wrong_compositions_are_named(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (dj.Composed(lambda a: a.sum(-1), lambda b: b.sum(axis=0)), r"inner must return .*\(1, 5\)"),
+        (dj.Composed(lambda a: a.sum(-1), lambda b: b.astype(int)), "inner must return floats.*int"),
+        (
+            dj.Composed(lambda a: a.sum(-1), lambda b: b, affine=True, squared=lambda c: c[..., 0]),
+            r"squared must return shape \(1, 5, 3\), got shape \(1, 5\)",
+        ),
+    ],
+)
+def test_wrong_structure_is_named(f, words):
+    est = dj.disarm_quadratic()
+    logits = jnp.zeros((5, 3))
+    with pytest.raises(ValueError, match=words):
+        est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
