@@ -113,9 +113,7 @@ class BernoulliVAE(nn.Module):
         Returns:
           `[..., *batch]`.
         """
-        pixel_logits = self.decode(b[0])
-        x = bernoulli.lift(x, pixel_logits.ndim)
-        total = jnp.sum(x * pixel_logits - bernoulli.softplus(pixel_logits), axis=-1)
+        total = log_likelihood(x, self.decode(b[0]))
         for t in range(1, len(b)):
             total = total + bernoulli.log_prob(self.decoder(t, b[t]), b[t - 1])
         return total + bernoulli.log_prob(self.prior, b[-1])
@@ -127,6 +125,12 @@ class BernoulliVAE(nn.Module):
         for t in range(len(self.latents) - 1, 0, -1):
             b = bernoulli.sample(keys[t - 1], self.decoder(t, b), 1)[0]
         return jax.nn.sigmoid(self.decode(b))
+
+
+def log_likelihood(x: jax.Array, pixel_logits: jax.Array) -> jax.Array:
+    """log p(x | b_1), `[...]`, from the logits of the pixels `[..., pixels]` and the image `[*batch, pixels]`."""
+    x = bernoulli.lift(x, pixel_logits.ndim)
+    return jnp.sum(x * pixel_logits - bernoulli.softplus(pixel_logits), axis=-1)
 
 
 class Chain(nn.Module):

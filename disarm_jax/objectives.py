@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.models import BernoulliVAE
+from disarm_jax.estimators.composed import Composed
+from disarm_jax.models import BernoulliVAE, log_likelihood
 
 
 def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
@@ -48,6 +49,38 @@ def log_weights(
         return model.apply({"params": params}, x, b, method="log_joint") - log_q
 
     return f
+
+
+def composed_log_weights(
+    model: BernoulliVAE, params: Any, x: jax.Array, first_logits: jax.Array, *, stop_q: bool
+) -> Composed:
+    """log w of a model of one layer, with the structure that expansions make use of: the same numbers.
+
+    Inner are the logits of the pixels, log p(b) and log q(b), of which the last two are linear in the bits; the first
+    are too, if the decoder has no hidden layer.
+
+    Args:
+      model: the VAE, with `BernoulliVAE`'s own `log_joint`.
+      params: its parameters.
+      x: `[*batch, pixels]`, binary.
+      first_logits: `[*batch, D]`, of q.
+      stop_q: whether log q is taken as a constant.
+    """
+    stop = lax.stop_gradient if stop_q else lambda logits: logits
+
+    def inner(b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        pixel_logits = model.apply({"params": params}, b, method="decode")
+        return pixel_logits, bernoulli.log_prob(params["prior"], b), bernoulli.log_prob(stop(first_logits), b)
+
+    def outer(parts: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        pixel_logits, log_p, log_q = parts
+        return log_likelihood(x, pixel_logits) + log_p - log_q
+
+    if model.hidden:
+        return Composed(outer, inner)
+    (layer,) = params["decoder"]["networks_0"].values()
+    weights = layer["kernel"] * (2 if model.signed_input else 1)
+    return Composed(outer, inner, affine=True, squared=lambda curvature: curvature[0] @ (weights**2).T)
 
 
 def sampled_bound(

@@ -11,7 +11,8 @@ import disarm_jax as dj
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.contract import attach
 from disarm_jax.experiment.config import ConfigError
-from disarm_jax.objectives import inference_layers, log_weights
+from disarm_jax.models import BernoulliVAE
+from disarm_jax.objectives import composed_log_weights, inference_layers, log_weights
 
 GENERATIVE = ("decoder", "prior")
 
@@ -93,7 +94,7 @@ def draw_gradients(
         return Gradients(value, grads, tunables, logits_grads)
     layers, f = _layers_and_f(objective, lax.stop_gradient(params), x)
     if len(layers) == 1 and est.variance_loss is not None:  # the tunables change the law of the samples
-        loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), lambda b: f((b,)))
+        loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), f)
         return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
 
     # The paper's loss is the sum of squares of the encoder's gradient, G = Jᵀg with J the derivative of the logits. Its
@@ -113,11 +114,15 @@ def _generative(params: dict) -> dict:
 
 
 def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[list[Callable], Callable]:
-    """The layers of q, the first of which has been computed for x, and log w."""
-    layers = inference_layers(objective.model, params)
+    """The layers of q, the first computed for x already, and log w: of b, or of a tuple for several layers."""
+    model, stop_q = objective.model, objective.stop_q
+    layers = inference_layers(model, params)
     first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
-    return layers, log_weights(objective.model, params, x, layers, first_logits, stop_q=objective.stop_q)
+    if len(layers) == 1 and type(model).log_joint is BernoulliVAE.log_joint:
+        return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
+    f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
+    return layers, f if len(layers) > 1 else lambda b: f((b,))
 
 
 def _apply(
@@ -127,7 +132,7 @@ def _apply(
     if len(layers) > 1:
         return est.apply(tunables, key, x, layers, f)
     logits = layers[0](x)
-    out = est.apply(tunables, key, logits, lambda b: f((b,)))
+    out = est.apply(tunables, key, logits, f)
     found, expected = (out.value.shape, out.grad.shape), (logits.shape[:-1], logits.shape)
     if found != expected:  # it would broadcast, and train on a wrong gradient
         raise ConfigError(f"the estimator returned value and grad of shapes {found} for logits of {logits.shape}")
@@ -141,4 +146,4 @@ def _own_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array) 
     b = [bernoulli.sample(keys[0], layers[0](x), objective.num_samples)]
     for t in range(1, len(layers)):
         b.append(bernoulli.sample(keys[t], layers[t](b[-1]), 1)[0])
-    return formulas.bound(f(tuple(b)))
+    return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))
