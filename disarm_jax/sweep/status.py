@@ -16,7 +16,7 @@ from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.tail import last_line, position
 
 STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed", "unknown")
-MIN_NAME = 12  # letters of a trial's name, however narrow a terminal is
+MIN_NAME = 12  # letters of a trial's name, however narrow a terminal is; a note with less room is left out
 
 
 class Status(NamedTuple):
@@ -131,6 +131,8 @@ def table(found: Iterable[Status], width: int | None = None) -> list[str]:
         left = max(MIN_NAME, width - sum(widths[1:5]) - 2 * 4)
         rows = [(_shortened(row[0], left), *row[1:]) for row in rows]
         widths[0] = max(len(row[0]) for row in rows)
+        if width - sum(widths[:5]) - 2 * 5 < MIN_NAME:  # no room for notes
+            rows = [(*row[:5], "") for row in rows]
     aligned = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, "<<>>><", widths, strict=True)] for row in rows]
     return ["  ".join(cells).rstrip()[:width] for cells in aligned]
 

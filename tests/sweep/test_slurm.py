@@ -90,7 +90,7 @@ def test_preempted_trials_end_as_if_nothing_had_happened(tmp_path, folder, monke
     assert jobs == [f"{array}_{number}" for number in range(3)], "one array"
     assert set(states(folder).values()) <= {"waiting", "running"}
     assert "ArrayTaskThrottle=2" in slurm("scontrol", "show", "job", array)
-    assert sweep(*command)[0] == 1, "nothing to add, and not done"
+    assert sweep(*command)[0] == 0, "nothing to add: all are on their way"
     assert [entry["job"] for entry in folder.read_record().values()] == jobs
 
     # A job that needs both nodes takes them from those that run.
