@@ -520,6 +520,24 @@ def test_the_package_needs_jax_alone():
     assert (package / "py.typed").exists()
 
 
+def test_making_estimators_does_not_start_jax():
+    """A program checks its config first, and says how many devices it wants after that."""
+    code = """
+import jax, disarm_jax as dj
+for name in dj.estimator_names():
+    dj.make_estimator(name), dj.estimator_info(name)
+for name in dj.hierarchical_names():
+    dj.hierarchical(name)
+jax.config.update("jax_num_cpu_devices", 3)
+assert len(jax.devices()) == 3
+"""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
 def test_public_names_are_sorted_and_exist():
     assert list(dj.__all__) == sorted(dj.__all__)
     assert all(hasattr(dj, name) for name in dj.__all__)
