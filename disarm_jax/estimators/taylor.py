@@ -32,7 +32,7 @@ def taylor(
     The base is applied to f(b) − f(p) − λ₁ ∇f(p)ᵀ(b − p) − ½ λ₂ (b − p)ᵀH(b − p), and the gradient of what was
     subtracted is added in closed form. Unbiased for every λ if the base is; the base's evaluations of f and one at the
     mean, where f is differentiated. The second order costs one product with the Hessian H per sample and per probe;
-    an f that is `Composed` makes these nearly free, and its inner function is computed once for f and expansion.
+    of an f that is `Composed` they are products with outer's alone, and inner is computed once for f and expansion.
 
     `params` is `{"base": the base's, "scale": (λ₁, λ₂)}`, λ₁ alone for the first order; learnt by descending
     `variance_loss`.
@@ -159,7 +159,7 @@ def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1
     """DisARM on f less its second-order expansion at the mean, whose gradient is added.
 
     The pair cancels what is odd under flipping, the expansion most of what is even. Unbiased for every λ₁ and λ₂; two
-    evaluations of f per pair and one at the mean, where f is differentiated twice: nearly free for an f that is
+    evaluations of f per pair and one at the mean, where f is differentiated twice; cheapest for an f that is
     `Composed`. It is `taylor(disarm(), order=2)`, with its `params`.
 
     Args:
