@@ -117,7 +117,7 @@ _ENTRIES = {
     "disarm_taylor": _Entry(
         taylor.disarm_taylor,
         _pairs_and_mean,
-        "disarm_jax; hinted at in Dong, Mnih & Tucker, NeurIPS 2020, section 7",
+        "disarm_jax; hinted at in Dong, Mnih & Tucker, NeurIPS 2020, section 6",
         "When f is nearly linear between 0 and 1; disarm_quadratic if it can be differentiated twice.",
         needs_grad=True,
     ),
