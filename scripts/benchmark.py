@@ -191,7 +191,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
-    cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 9
+    cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 5
     os.sched_setaffinity(0, cores[:1])  # before JAX looks for the cores it may use
     machine = {
         "processor": processor_name(),
