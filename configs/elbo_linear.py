@@ -15,7 +15,7 @@ reinforce_loo, arm, disarm or relax. The paper has, with the standard error of t
     fashion_mnist            -252.55 ± 0.12   -252.66 ± 0.07   -252.30 ± 0.05   -252.13 ± 0.06
     omniglot                 -117.70 ± 0.10   -118.01 ± 0.06   -117.39 ± 0.09   -117.10 ± 0.08
 
-Time: about 40 minutes per seed on one core, relax about 2 hours.
+Time: about 30 minutes per seed on one core, relax about 1.5 hours.
 """
 
 from configs import base

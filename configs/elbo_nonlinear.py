@@ -15,7 +15,7 @@ reinforce_loo, arm, disarm or relax. The paper has, with the standard error of t
     fashion_mnist            -236.94 ± 0.09   -239.37 ± 0.15   -237.02 ± 0.07   -237.95 ± 0.16
     omniglot                 -114.39 ± 0.21   -116.56 ± 0.07   -114.26 ± 0.14   -116.28 ± 0.26
 
-Time: about 1.5 hours per seed on one core, relax about 2 hours.
+Time: about 1 hour per seed on one core, relax about 2 hours.
 """
 
 from configs import base

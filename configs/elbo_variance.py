@@ -7,7 +7,7 @@ The paper has curves, no numbers: DisARM is below REINFORCE LOO and ARM on all m
 DisARM for linear models, and for nonlinear ones only at first. The paper does not say along which trajectory; on one
 and the same, the differences are those of the estimators alone. `gradient_variance` in metrics.jsonl is that of DisARM.
 
-Time: about 3.5 hours per seed on one core, nonlinear about 4 hours.
+Time: about 3 hours per seed on one core, nonlinear about 4.5 hours.
 """
 
 from configs import base

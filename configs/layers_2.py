@@ -18,7 +18,7 @@ reinforce_loo, arm, disarm or relax. The paper has, with the standard error of t
 The paper's RELAX is probably that of the released code, whose gradient is biased for several layers:
 `--config.estimator.options.later_layers=hard`. Ours is not.
 
-Time: about 1.5 hours per seed on one core, relax about 4 hours.
+Time: about 1 hour per seed on one core, relax about 3 hours.
 """
 
 from configs import base

@@ -17,7 +17,7 @@ reinforce_loo, arm, disarm or relax. The paper has, with the standard error of t
 
 On RELAX see `layers_2.py`.
 
-Time: about 3 hours per seed on one core, relax about 9 hours.
+Time: about 2.5 hours per seed on one core, relax about 9 hours.
 """
 
 from configs import base

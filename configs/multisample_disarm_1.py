@@ -12,7 +12,7 @@ with the standard error of the mean of 5 runs:
     fashion_mnist            -254.15 ± 0.09   -256.14 ± 0.10   -236.91 ± 0.10   -239.53 ± 0.10
     omniglot                 -119.89 ± 0.06   -120.23 ± 0.07   -114.45 ± 0.06   -118.96 ± 0.07
 
-Time: about 40 minutes per seed on one core, nonlinear about 1 hour.
+Time: about 30 minutes per seed on one core, nonlinear about 1 hour.
 """
 
 from configs import base

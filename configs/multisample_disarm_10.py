@@ -12,7 +12,7 @@ with the standard error of the mean of 5 runs:
     fashion_mnist            -247.77 ± 0.08   -249.71 ± 0.10   -231.34 ± 0.06   -233.82 ± 0.08
     omniglot                 -116.70 ± 0.03   -117.29 ± 0.04   -108.29 ± 0.04   -112.43 ± 0.07
 
-Time: about 4 hours per seed on one core, nonlinear about 8 hours.
+Time: about 3 hours per seed on one core, nonlinear about 6 hours.
 """
 
 from configs import base

@@ -7,7 +7,7 @@ To be comparable, both must estimate the same gradient with the same work: 10 pa
 VIMCO estimates of 10 samples each, 20 evaluations either way, along one trajectory, that of VIMCO with 10 samples. The
 paper has curves, no numbers, and says that DisARM improves on VIMCO throughout.
 
-Time: about 10 hours per seed on one core, nonlinear about 18 hours.
+Time: about 9 hours per seed on one core, nonlinear about 15 hours.
 """
 
 from configs import base

@@ -7,7 +7,7 @@ The paper has no numbers for it. It says (section 5.2) that this data set is wel
 results of Yin & Zhou for ARM, and that a method that is worse at optimisation may then generalise better. So look at
 the difference between train and test bound, and at the validation bound in time.
 
-Time: about 40 minutes per seed on one core, nonlinear about 1.5 hours.
+Time: about 30 minutes per seed on one core, nonlinear about 1 hour.
 """
 
 from configs import base

@@ -13,7 +13,7 @@ standard error of the mean of 5 runs:
     fashion_mnist            -255.41 ± 0.10   -257.35 ± 0.12   -236.41 ± 0.10   -238.99 ± 0.11
     omniglot                 -121.66 ± 0.08   -121.99 ± 0.08   -114.18 ± 0.07   -118.36 ± 0.11
 
-Time: about 1 hour per seed on one core, nonlinear about 1.5 hours.
+Time: about 30 minutes per seed on one core, nonlinear about 1 hour.
 """
 
 from configs import base

@@ -13,7 +13,7 @@ standard error of the mean of 5 runs:
     fashion_mnist            -249.60 ± 0.11   -251.52 ± 0.13   -232.01 ± 0.08   -234.47 ± 0.09
     omniglot                 -117.68 ± 0.07   -118.29 ± 0.07   -108.37 ± 0.05   -112.42 ± 0.07
 
-Time: about 4 hours per seed on one core, nonlinear about 7 hours.
+Time: about 3.5 hours per seed on one core, nonlinear about 6 hours.
 """
 
 from configs import base

@@ -6,7 +6,7 @@
 3 data sets × linear and nonlinear × 4 estimators, 5 seeds in each run. The paper's numbers are in
 `configs/elbo_linear.py` and `configs/elbo_nonlinear.py`. Prepare the data first: `python -m scripts.prepare_data`.
 
-Time: about 160 hours of one core in all.
+Time: about 110 hours of one core in all.
 """
 
 from configs import base

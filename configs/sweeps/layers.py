@@ -7,7 +7,7 @@
 branch per layer, because the model has several. The paper's numbers are in `configs/layers_2.py` to `layers_4.py`, and
 a word on its RELAX. Prepare the data first: `python -m scripts.prepare_data`.
 
-Time: about 580 hours of one core in all.
+Time: about 490 hours of one core in all.
 """
 
 from configs import base

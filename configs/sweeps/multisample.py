@@ -8,7 +8,7 @@ pairs and 2K samples are the same work, and both report the 2K-sample bound. The
 `configs/multisample_disarm_1.py`, `multisample_disarm_10.py`, `vimco_2.py` and `vimco_20.py`. Prepare the data first:
 `python -m scripts.prepare_data`.
 
-Time: about 410 hours of one core in all.
+Time: about 320 hours of one core in all.
 """
 
 from configs import base
