@@ -81,12 +81,12 @@ def _estimator_cases(quick: bool) -> list[Case]:
 
 def _bound_cases(quick: bool) -> list[Case]:
     cases = []
-    for pairs in (1,) if quick else (1, 10):
-        for file in (f"multisample_disarm_{pairs}", f"vimco_{2 * pairs}"):
-            name = f"multisample_disarm, {pairs} pairs" if "disarm" in file else f"vimco, {2 * pairs} samples"
-            cases.append(Case("multi-sample, linear", name, config_of(file, model__hidden=())))
-            if not quick:
-                cases.append(Case("multi-sample, nonlinear", name, config_of(file, model__hidden=(200, 200))))
+    models = {"linear": ()} if quick else {"linear": (), "nonlinear": (200, 200)}
+    for group, hidden in models.items():
+        for pairs in (1,) if quick else (1, 10):
+            for file in (f"multisample_disarm_{pairs}", f"vimco_{2 * pairs}"):
+                name = f"multisample_disarm, {pairs} pairs" if "disarm" in file else f"vimco, {2 * pairs} samples"
+                cases.append(Case(f"multi-sample, {group}", name, config_of(file, model__hidden=hidden)))
     return cases
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 
 def draw(results: dict[str, Any], file: pathlib.Path) -> None:
@@ -41,12 +41,12 @@ def _draw_bars(ax: Axes, rows: list[dict], peak: float) -> None:
     ax.set_yticks(places, [f"{row['group']}: {row['name']}" for row in rows], fontsize=7)
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel="milliseconds per step, one core")
-    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(left=0.5 * min(limits))
     ax.margins(y=0.01)
     ax.grid(axis="x", which="both", alpha=0.3)
-    ax.legend(loc="lower right", fontsize=8)
+    ax.legend(loc="upper right", fontsize=8)
 
 
 def _draw_growth(ax: Axes, name: str, rows: list[dict], peak: float) -> None:

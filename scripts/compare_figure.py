@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 
 def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
@@ -22,10 +22,11 @@ def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
         error = row["encoder"]["stderr"] / row["encoder"]["variance"] * y
         color = "tab:red" if row["estimator"] == "disarm" else "tab:blue" if row["unbiased"] else "tab:gray"
         ax.errorbar(x, y, yerr=2 * error, marker="o" if row["unbiased"] else "x", color=color, markersize=5)
-        ax.annotate(row["estimator"], (x, y), xytext=(5, 2), textcoords="offset points", fontsize=7, color=color)
+        label = row["estimator"].replace("num_samples", "K").replace("num_pairs", "pairs")
+        ax.annotate(label, (x, y), xytext=(5, 2), textcoords="offset points", fontsize=7, color=color)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=(0.5 * variances.min(), 2 * variances.max()))
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(ScalarFormatter())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     kind = "nonlinear" if point["hidden"] else "linear"
     ax.set_title(f"{point['dataset']}, {kind}, {len(point['latents'])} layer(s), step {point['step']:,}")
