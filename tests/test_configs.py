@@ -85,7 +85,7 @@ BAD = [
     ({"estimator.name": "vimco"}, r"estimator\.name is 'vimco'; accepted: arm, .*objective elbo"),
     (
         {"objective.name": "multisample"},
-        r"estimator\.name is 'disarm'; accepted: multisample_disarm, .*vimco for the objective multisample",
+        r"estimator\.name is 'disarm'; accepted: multisample_arms, .*vimco for the objective multisample",
     ),
     (
         TWO_LAYERS | {"estimator.name": "rebar"},

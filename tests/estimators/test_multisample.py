@@ -16,7 +16,6 @@ ESTIMATORS = {
     ("vimco", "geometric"): dj.vimco(num_samples=3, baseline="geometric"),
     ("vimco", "repeats"): dj.vimco(num_samples=3, repeats=2),
     ("multisample_disarm",): dj.multisample_disarm(num_pairs=3),
-    ("multisample_disarm", "cyclic"): dj.multisample_disarm(num_pairs=3, configurations="cyclic"),
     ("multisample_disarm", "all"): dj.multisample_disarm(num_pairs=3, configurations="all"),
     ("multisample_arms",): dj.multisample_arms(num_samples=3, group_size=3),
     ("naive_multisample_disarm",): dj.naive_multisample_disarm(num_pairs=3),
