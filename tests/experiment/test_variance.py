@@ -72,7 +72,7 @@ def test_the_script(run, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--estimators=amr"], r"--estimators\[0\] is 'amr'; accepted: arm, disarm"),
+        (["--estimators=amr"], r"--estimators\[0\] is 'amr'; accepted: arm, arms, "),
         (["--estimators=vimco"], r"--estimators\[0\] is 'vimco'; accepted: .* for the objective elbo"),
         (["--estimators=arm,arm"], "accepted: different estimators"),
         (["--estimators=arm", "--seed=1"], "--seed is 1; accepted: 2, 5"),
