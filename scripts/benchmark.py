@@ -192,7 +192,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
-    cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 5
+    cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 4
     os.sched_setaffinity(0, cores[:1])  # before JAX looks for the cores it may use
     machine = {
         "processor": processor_name(),
@@ -202,10 +202,9 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         "device": jax.devices()[0].device_kind,
         "command": "python -m scripts.benchmark" + (" --quick" if values.quick else ""),
     }
-    by_core = {name: time.median for name, time in measure_cores(cores, rounds).items()}
-    start = measure_start(cores, rounds)
-    results = {"machine": machine, "rounds": rounds, "cores": by_core, "start": start}
-    results |= measure_steps(values.quick, rounds)
+    results = {"machine": machine, "rounds": rounds} | measure_steps(values.quick, rounds)
+    results["cores"] = {name: time.median for name, time in measure_cores(cores, rounds).items()}
+    results["start"] = measure_start(cores, rounds)
     table = as_markdown(results)
     if values.out is None:
         print(table)

@@ -115,8 +115,8 @@ def parse(*args):
 @pytest.mark.parametrize(
     ("arg", "message"),
     [
-        ("--estimators=disarm,vimco", "'vimco' is for multi-sample bounds; accepted: arm, disarm"),
-        ("--estimators=dissarm", "'dissarm' is not an estimator; accepted: arm, disarm"),
+        ("--estimators=disarm,vimco", "'vimco' is for multi-sample bounds; accepted: arm, arms, "),
+        ("--estimators=dissarm", "'dissarm' is not an estimator; accepted: arm, arms, "),
         ("--estimators=arm,arm", "none of them twice"),
         ("--estimators=", "at least one value"),
         ("--p0=0.49,1", "'1'; accepted: numbers between 0 and 1"),
