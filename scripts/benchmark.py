@@ -1,7 +1,7 @@
 """How fast is it, and how fast could it be? One table of one run on one machine.
 
     python -m scripts.benchmark --out results/benchmark      # about half an hour on two cores
-    python -m scripts.benchmark --quick                      # two minutes
+    python -m scripts.benchmark --quick                      # about three minutes
 
 Needs a machine that does nothing else. Every case is compiled first; then all are run in turn, several rounds, with a
 product of large matrices (sgemm) measured in each round as the yardstick. The step is measured on one core, to which
@@ -183,7 +183,7 @@ def _first_step(folder: pathlib.Path, name: str, unpin: Callable[[], None]) -> f
 
 def define_flags(values: flags.FlagValues) -> None:
     """The command line."""
-    flags.DEFINE_boolean("quick", False, "Few cases and rounds, under two minutes.", flag_values=values)
+    flags.DEFINE_boolean("quick", False, "Few cases and rounds.", flag_values=values)
     flags.DEFINE_string("out", None, "Folder for table, JSON and figure; none: print the table.", flag_values=values)
 
 
