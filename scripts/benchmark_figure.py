@@ -7,6 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from scripts.benchmark_table import rates_of_all_seeds
+
 
 def draw(results: dict[str, Any], file: pathlib.Path) -> None:
     """Steps by model and estimator as bars, beside them how the step grows."""
@@ -61,10 +63,7 @@ def _draw_growth(ax: Axes, name: str, rows: list[dict], peak: float) -> None:
 
 
 def _draw_cores(ax: Axes, results: dict[str, Any]) -> None:
-    rates = {}
-    for name, seconds in results["cores"].items():
-        seeds = results["machine"]["cores"] if "per core" in name else int(name.split()[0])
-        rates[name] = seeds / seconds
+    rates = rates_of_all_seeds(results)
     ax.barh(range(len(rates)), list(rates.values()), color="C0", alpha=0.75)
     ax.set_yticks(range(len(rates)), list(rates), fontsize=7)
     ax.invert_yaxis()

@@ -37,7 +37,7 @@ from disarm_jax.experiment.run import Run, load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
 from disarm_jax.experiment.variance import measure
 from scripts.compare_figure import draw_comparison
-from scripts.variance import fixed_batch, tunables_of
+from scripts.variance import builder_of, fixed_batch, split_names, tunables_of
 
 REFERENCE = "disarm"
 EVERY_ONE = (
@@ -95,8 +95,7 @@ def chosen_estimators(run: Run, text: str | None) -> list[str]:
     if run.config["objective"]["name"] != "elbo":
         raise ConfigError(f"objective.name is {run.config['objective']['name']!r}; accepted: elbo")
     text = text or (EVERY_ONE if len(run.model.latents) == 1 else EVERY_ONE_OF_A_CHAIN)
-    names = re.split(r"\s*,\s*(?![^(]*\))", text.strip())  # at commas outside of parentheses
-    names = [REFERENCE, *(name for name in names if name != REFERENCE)]
+    names = [REFERENCE, *(name for name in split_names(text) if name != REFERENCE)]
     return check_measured(names, run.config, "--estimators")
 
 
@@ -110,9 +109,7 @@ def compare(
     found, timed = {}, {}
     for number, label in enumerate(labels):
         print(f"{number + 1} of {len(labels)}: {label}", file=sys.stderr)
-        build = choices.estimator_builder(
-            choices.parse_estimator(label), len(run.model.latents), run.config["estimator"]["network_sees_image"]
-        )
+        build = builder_of(run, label)
         tunables = tunables_of(run, label, build, dataset, 0, tune_key, tune_steps, tune_learning_rate)
         taken = functools.partial(measure, objective, build, num_draws=num_draws)
         found[label] = jax.device_get(jax.jit(taken)(tunables, params, draw_key, x))

@@ -58,12 +58,26 @@ def measure_run(
     x, tune_key, draw_key = fixed_batch(run, dataset, draw_seed, batch_size)
     found = {}
     for label in labels:
-        spec, sees_image = choices.parse_estimator(label), run.config["estimator"]["network_sees_image"]
-        build = choices.estimator_builder(spec, len(run.model.latents), sees_image)
+        build = builder_of(run, label)
         tunables = tunables_of(run, label, build, dataset, seed_number, tune_key, tune_steps, tune_learning_rate)
         taken = functools.partial(measure, objective, build, num_draws=num_draws)
         found[label] = jax.device_get(jax.jit(taken)(tunables, params, draw_key, x))
     return found
+
+
+def split_names(text: str) -> list[str]:
+    """Estimators listed with commas, of which those in parentheses belong to the options.
+
+    >>> split_names("arm, vimco(num_samples=10, repeats=2)")
+    ['arm', 'vimco(num_samples=10, repeats=2)']
+    """
+    return re.split(r"\s*,\s*(?![^(]*\))", text.strip())
+
+
+def builder_of(run: Run, label: str) -> Callable:
+    """From images to the estimator, as the run's own training would make it."""
+    sees_image = run.config["estimator"]["network_sees_image"]
+    return choices.estimator_builder(choices.parse_estimator(label), len(run.model.latents), sees_image)
 
 
 def fixed_batch(
@@ -115,8 +129,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if len(argv) > 1:
             raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
         run = load_run(values.workdir)
-        names = re.split(r"\s*,\s*(?![^(]*\))", values.estimators.strip())  # at commas outside of parentheses
-        labels = check_measured(names, run.config, "--estimators")
+        labels = check_measured(split_names(values.estimators), run.config, "--estimators")
         seeds = run.config["seeds"]
         seed = seeds[0] if values.seed is None else values.seed
         if seed not in seeds:
