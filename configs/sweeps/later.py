@@ -1,0 +1,43 @@
+"""Estimators since the paper beside the paper's, 18 trials of 50,000 steps and one seed.
+
+    python -m scripts.sweep --config configs/sweeps/later.py --out runs/later
+
+DisARM and RELAX on linear and nonlinear MNIST and FashionMNIST, ARMS with 4 samples beside them, and on MNIST the
+first-order expansion, DoubleCV and RODEO. Checkpoints are kept at 10,000, 20,000, … steps for `scripts.compare`.
+
+Time: about 75 minutes of one core in all.
+"""
+
+from configs import base
+
+
+def get_config():
+    """Short runs of one seed, evaluated often enough for curves."""
+    config = base.get_config()
+    config.steps = 50_000
+    config.seeds = (0,)
+    config.eval.train_every = 10_000
+    config.eval.test_every = 30_000
+    config.checkpoint.keep = 5
+    return config
+
+
+def get_hyper(hyper):
+    """Two models of two data sets × three estimators, and three more on one of them."""
+    models = hyper.sweep("model.hidden", [(), (200, 200)])
+    arms = hyper.zipit([hyper.fixed("estimator.name", "arms"), hyper.fixed("estimator.options.num_samples", 4)])
+    return hyper.chainit(
+        [
+            hyper.product([hyper.sweep("dataset.name", ["mnist", "fashion_mnist"]), models, estimators])
+            for estimators in (hyper.sweep("estimator.name", ["disarm", "relax"]), arms)
+        ]
+        + [
+            hyper.product(
+                [
+                    hyper.fixed("dataset.name", "mnist"),
+                    models,
+                    hyper.sweep("estimator.name", ["disarm_taylor", "double_cv", "rodeo"]),
+                ]
+            )
+        ]
+    )
