@@ -68,7 +68,7 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
         out = out._replace(grads=tuple(grads))
         return (out, aux) if has_aux else out
 
-    return Estimator(init, apply, sum_of_squares_loss(apply))
+    return Estimator(init, contract.tuned_by_logits(apply), sum_of_squares_loss(apply))
 
 
 def _means(t: int, trunk: tuple, alpha: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple[jax.Array, ...]:
