@@ -12,7 +12,7 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.contract import attach
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.models import BernoulliVAE
-from disarm_jax.objectives import composed_log_weights, inference_layers, log_weights
+from disarm_jax.objectives import chained_log_weights, composed_log_weights, inference_layers, log_weights
 
 GENERATIVE = ("decoder", "prior")
 
@@ -124,8 +124,10 @@ def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[lis
     layers = inference_layers(model, params)
     first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
-    if len(layers) == 1 and type(model).log_joint is BernoulliVAE.log_joint:
-        return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
+    if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("decode", "log_joint")):
+        if len(layers) == 1:
+            return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
+        return layers, chained_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     return layers, f if len(layers) > 1 else lambda b: f((b,))
 
