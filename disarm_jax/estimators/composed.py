@@ -13,8 +13,8 @@ class Composed:
 
     To an estimator that expands f at the mean (`taylor` and its kin), inner is what the bits enter through, computed
     once for f and its expansion together, and only outer is differentiated twice. Choose inner such that outer is
-    cheap: for a VAE the logits of the pixels and the terms that are linear in b anyway,
-    `inner = lambda b: (decode(b), log_prior(b) - log_q(b))`. All other estimators see a function.
+    cheap: for a VAE the logits of the pixels, and the bits themselves for terms that are linear in them,
+    `inner = lambda b: (decode(b), b)`. All other estimators see a function.
 
     Attributes:
       outer: what inner returns, to `[N, *batch]`.
