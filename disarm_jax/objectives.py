@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators.composed import Composed
+from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.models import BernoulliVAE, log_likelihood
 
 
@@ -56,30 +56,82 @@ def composed_log_weights(
 ) -> Composed:
     """log w of a model of one layer, with the structure that expansions make use of: the same numbers.
 
-    Inner are the logits of the pixels, log p(b) and log q(b), of which the last two are linear in the bits; the first
-    are too, if the decoder has no hidden layer.
-
     Args:
-      model: the VAE, with `BernoulliVAE`'s own `log_joint`.
+      model: the VAE, with `BernoulliVAE`'s own `decode` and `log_joint`.
       params: its parameters.
       x: `[*batch, pixels]`, binary.
       first_logits: `[*batch, D]`, of q.
       stop_q: whether log q is taken as a constant.
     """
+    first_logits = lax.stop_gradient(first_logits) if stop_q else first_logits
+
+    def outer(parts: tuple[jax.Array, jax.Array]) -> jax.Array:
+        pixel_logits, b = parts
+        log_p = bernoulli.log_prob(params["prior"], b)
+        return log_likelihood(x, pixel_logits) + log_p - bernoulli.log_prob(first_logits, b)
+
+    return _composed(model, params, 0, outer)
+
+
+def chained_log_weights(
+    model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
+) -> Chained:
+    """log w of a model of several layers, with the part of it that expansions of each layer are made of.
+
+    In layer t that is log p(b_{t−1} | b_t) − log q(b_t | b_{t−1}) + log p(b_t | mean of b_{t+1}): all of log w that
+    depends on b_t while the later layers stay at their means. The arguments are those of `log_weights`, the model with
+    `BernoulliVAE`'s own `decode` and `log_joint`.
+    """
+    depth, fixed = len(layers), lax.stop_gradient(params)
     stop = lax.stop_gradient if stop_q else lambda logits: logits
 
-    def inner(b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        pixel_logits = model.apply({"params": params}, b, method="decode")
-        return pixel_logits, bernoulli.log_prob(params["prior"], b), bernoulli.log_prob(stop(first_logits), b)
+    def q_logits(t: int, below: jax.Array) -> jax.Array:
+        return layers[t](below) if t else first_logits
 
-    def outer(parts: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        pixel_logits, log_p, log_q = parts
-        return log_likelihood(x, pixel_logits) + log_p - log_q
+    def log_p_below(t: int, logits: jax.Array, below: jax.Array) -> jax.Array:
+        return bernoulli.log_prob(logits, below) if t else log_likelihood(x, logits)
+
+    def inner(b: tuple[jax.Array, ...]) -> tuple:
+        return tuple((_decode(model, params, t, b[t]), b[t]) for t in range(depth))
+
+    def outer(parts: tuple) -> jax.Array:
+        below, total = x, bernoulli.log_prob(params["prior"], parts[-1][1])
+        for t, (logits, b) in enumerate(parts):
+            log_q = bernoulli.log_prob(stop(q_logits(t, below)), b)
+            total = total + log_p_below(t, logits, below) - log_q
+            below = b
+        return total
+
+    def part(t: int, means: tuple[jax.Array, ...]) -> Composed:
+        below = means[t - 1] if t else x
+        log_q_logits = lax.stop_gradient(q_logits(t, below))
+        p_logits = _decode(model, fixed, t + 1, means[t + 1]) if t + 1 < depth else fixed["prior"]
+
+        def outer(parts: tuple[jax.Array, jax.Array]) -> jax.Array:
+            logits, b = parts
+            linear = bernoulli.log_prob(p_logits, b) - bernoulli.log_prob(log_q_logits, b)
+            return log_p_below(t, logits, below) + linear
+
+        return _composed(model, fixed, t, outer)
+
+    return Chained(Composed(outer, inner), part)
+
+
+def _decode(model: BernoulliVAE, params: Any, t: int, b: jax.Array) -> jax.Array:
+    """Logits of what is below layer t, the pixels for t = 0."""
+    return model.apply({"params": params}, b, method="decode" if t == 0 else lambda model, b: model.decoder(t, b))
+
+
+def _composed(model: BernoulliVAE, params: Any, t: int, outer: Callable) -> Composed:
+    """An f whose inner are the logits of decoder t and the bits themselves, for an outer that is linear in these."""
+
+    def inner(b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _decode(model, params, t, b), b
 
     if model.hidden:
         return Composed(outer, inner)
-    (layer,) = params["decoder"]["networks_0"].values()
-    weights = layer["kernel"] * (2 if model.signed_input else 1)
+    (layer,) = params["decoder"][f"networks_{t}"].values()
+    weights = layer["kernel"] * (2 if t == 0 and model.signed_input else 1)
     return Composed(outer, inner, affine=True, squared=lambda curvature: curvature[0] @ (weights**2).T)
 
 

@@ -9,7 +9,13 @@ import pytest
 import disarm_jax as dj
 from disarm_jax import bernoulli
 from disarm_jax.models import BernoulliVAE
-from disarm_jax.objectives import inference_layers, log_weights, sampled_bound
+from disarm_jax.objectives import (
+    chained_log_weights,
+    composed_log_weights,
+    inference_layers,
+    log_weights,
+    sampled_bound,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -98,6 +104,25 @@ def test_sampled_bound(name, num_samples):
     stderr = np.asarray(found).std(axis=1) / np.sqrt(draws)
     assert np.all(stderr < 0.005 * np.abs(truth))
     assert np.all(np.abs(np.asarray(found).mean(axis=1) - truth) < 4 * stderr)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_structure_for_expansions_changes_nothing(name):
+    """The same log w, and the same expansions as those of an f without structure, whose diagonal is probed exactly."""
+    model, params = make(name)
+    layers, x, key = inference_layers(model, params), jnp.asarray(X), jax.random.key(1)
+    plain = log_weights(model, params, x, layers, layers[0](x), stop_q=True)
+    if len(layers) == 1:
+        est, at, found = dj.disarm_quadratic(probes=3), (layers[0](x),), lambda out: out.grad
+        fs = [composed_log_weights(model, params, x, layers[0](x), stop_q=True), lambda b: plain((b,))]
+        np.testing.assert_allclose(fs[0](*all_bits(model)), plain(all_bits(model)), rtol=1e-12)
+    else:
+        est, at, found = dj.hierarchical("disarm_quadratic", probes=2), (x, layers), lambda out: out.grads
+        fs = [chained_log_weights(model, params, x, layers, layers[0](x), stop_q=True), plain]
+        np.testing.assert_allclose(fs[0](all_bits(model)), plain(all_bits(model)), rtol=1e-12)
+    tunables = est.init(jax.random.key(0), *at)
+    by_structure, by_probes = (found(est.apply(tunables, key, *at, f)) for f in fs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-11), by_structure, by_probes)
 
 
 def test_the_bound_of_many_samples_is_the_likelihood():

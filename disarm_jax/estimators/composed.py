@@ -13,8 +13,8 @@ class Composed:
 
     To an estimator that expands f at the mean (`taylor` and its kin), inner is what the bits enter through, computed
     once for f and its expansion together, and only outer is differentiated twice. Choose inner such that outer is
-    cheap: for a VAE the logits of the pixels and the terms that are linear in b anyway,
-    `inner = lambda b: (decode(b), log_prior(b) - log_q(b))`. All other estimators see a function.
+    cheap: for a VAE the logits of the pixels, and the bits themselves for terms that are linear in them,
+    `inner = lambda b: (decode(b), b)`. All other estimators see a function.
 
     Attributes:
       outer: what inner returns, to `[N, *batch]`.
@@ -70,7 +70,8 @@ class Chained:
     varies with b_t as f does: for a VAE, log p(b_{t−1} | b_t) − log q(b_t) + log p(b_t | mean of b_{t+1}).
 
     Attributes:
-      f: of the tuple (b_1, …, b_T), as always.
+      f: of the tuple (b_1, …, b_T), as always. If it is `Composed`, its inner gives a tuple of what the inner of each
+        layer's part gives at b_t, and that is computed once.
       part: `(t, means) -> f_t`, counting layers from 0. `means` has one `[1, *batch, D_s]` for each layer: the bits
         drawn before layer t, the mean of layer t, and of the later layers the means given that. f_t maps
         `[N, *batch, D_t]` to `[N, *batch]`; best it is `Composed`.

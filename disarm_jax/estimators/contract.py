@@ -127,6 +127,7 @@ def from_samples(
     init: Callable = no_params,
     variance_loss: Callable | None = None,
     num_draws: int | None = None,
+    of_differences: bool = False,
 ) -> Estimator:
     """An estimator that evaluates f at hard samples only: a sampler and a formula.
 
@@ -142,6 +143,7 @@ def from_samples(
       variance_loss: as in `Estimator`.
       num_draws: how many of the N samples have the law q, the first ones; the rest, flips of them, are for the formula
         alone, not for the value and the auxiliary output. None: all.
+      of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
     """
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
@@ -154,8 +156,19 @@ def from_samples(
         estimate = Estimate(value(f_b[:num_draws]).astype(value_dtype), finish(grad, logits))
         return (estimate, jax.tree.map(lambda leaf: leaf[:num_draws], aux)) if has_aux else estimate
 
-    apply.of_bound = value is not mean_value  # for whoever composes estimators
+    # For whoever composes estimators.
+    apply.of_bound, apply.of_differences = value is not mean_value, of_differences
     return Estimator(init, apply, variance_loss)
+
+
+def tuned_by_logits(apply: Callable) -> Callable:
+    """Marks an estimator whose tunables are a few numbers.
+
+    What is best for the gradient of the logits is best for that of the network behind them, too. So whoever trains the
+    tunables alongside may spare the network, whose gradient larger tunables are learnt by.
+    """
+    apply.tuned_by_logits = True
+    return apply
 
 
 def apply_with_aux(est: Estimator, has_aux: bool, *args: Any) -> tuple[Any, Any]:

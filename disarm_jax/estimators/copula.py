@@ -30,4 +30,4 @@ def arms(*, num_samples: int = 4) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.arms(logits, b, f_b)
 
-    return contract.from_samples(draw, gradient)
+    return contract.from_samples(draw, gradient, of_differences=True)

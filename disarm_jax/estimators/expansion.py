@@ -64,30 +64,30 @@ def expand(
     pull = jax.linear_transpose(push, p)
     variance = variance_of_bits(alpha)
     if order == 1:
-        slope, f_p = slope_of_outer(a)
-        gradients = (pull(slope)[0].astype(alpha.dtype) * variance,)
+        slope_of_a, f_p = slope_of_outer(a)
     else:
-        slope, curve, f_p = jax.linearize(slope_of_outer, a, has_aux=True)
+        slope_of_a, curve, f_p = jax.linearize(slope_of_outer, a, has_aux=True)
+    slope = lax.stop_gradient(pull(slope_of_a)[0].astype(alpha.dtype))
+    gradients = (slope * variance,)
+    if order == 2:
         if f.squared is None:
             diagonal = _diagonal(lambda z: pull(curve(push(z)))[0], p, probes, key)
         else:
             diagonal = _squared(f, curve(jax.tree.map(jnp.ones_like, a)), p.shape)
         skew = -jnp.tanh(0.5 * alpha)  # 1 − 2p
-        gradients = tuple(
-            derivative.astype(alpha.dtype) * factor
-            for derivative, factor in ((pull(slope)[0], variance), (diagonal, 0.5 * variance * skew))
-        )
+        gradients = (*gradients, diagonal.astype(alpha.dtype) * 0.5 * variance * skew)
 
     def terms(b, inner_b):
+        d = bernoulli.score(alpha, b.astype(alpha.dtype))
+        first = _dot(d, jnp.broadcast_to(slope, d.shape), b.ndim - 1)
+        if order == 1:
+            return (first,)
         if f.affine:
             inner_b = _check_inner(inner_b, b.shape[:-1])
             delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], inner_b, a)
         else:
-            delta = jax.vmap(push)(bernoulli.score(alpha, b).astype(p.dtype))
-        first = _dot(_rows(slope), delta, b.ndim - 1)
-        if order == 1:
-            return lax.stop_gradient((first,))
-        return lax.stop_gradient((first, 0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1)))
+            delta = jax.vmap(push)(d.astype(p.dtype))
+        return first, lax.stop_gradient(0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1))
 
     return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
 
@@ -123,8 +123,13 @@ def _rows(tree: Any) -> Any:
 def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
     """Σ x y over all leaves and all but the first `ndim` axes."""
     dtype = bernoulli.wide_dtype(*jax.tree.leaves(x))
-    products = jax.tree.map(lambda x, y: x.astype(dtype) * y.astype(dtype), x, y)
-    return sum(jnp.sum(leaf, axis=tuple(range(ndim, leaf.ndim))) for leaf in jax.tree.leaves(products))
+
+    def summed(x, y):
+        products = (x.astype(dtype) * y.astype(dtype)).reshape(*x.shape[:ndim], -1)
+        # Not jnp.sum: XLA does not vectorise sums over the last axis on a CPU, where this takes a fifth of the time.
+        return jnp.matmul(products, jnp.ones(products.shape[-1], dtype), precision=lax.Precision.HIGHEST)
+
+    return sum(map(summed, jax.tree.leaves(x), jax.tree.leaves(y)))
 
 
 def floats(f_b: jax.Array) -> jax.Array:

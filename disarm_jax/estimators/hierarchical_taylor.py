@@ -15,7 +15,7 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import branching, contract
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
-from disarm_jax.estimators.composed import Chained, as_composed
+from disarm_jax.estimators.composed import Chained, Composed, as_composed
 from disarm_jax.estimators.expansion import expand
 from disarm_jax.estimators.taylor import check_scale, combine, scales
 from disarm_jax.estimators.types import Estimator
@@ -46,29 +46,34 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
         base_key, *probe_key = chain_keys(key, order)
         probe_keys = chain_keys(probe_key[0], depth) if probe_key else [None] * depth
 
-        def with_rows(columns):
-            f_b, aux = contract.evaluate(f, columns, columns[0].shape[:-1], has_aux)
-            return f_b, (columns, aux)
+        told = isinstance(f, Chained)
+        shared = told and isinstance(f.f, Composed)  # what f and the parts have in common is computed once
 
-        out, (columns, aux) = base.apply((), base_key, inputs, layers, with_rows, has_aux=True)
+        def with_rows(columns):
+            inner = f.f.inner(columns) if shared else columns
+            f_b, aux = contract.evaluate(f.f.outer if shared else f, inner, columns[0].shape[:-1], has_aux)
+            return f_b, (columns, lax.stop_gradient(inner), aux)
+
+        out, (columns, inner, aux) = base.apply((), base_key, inputs, layers, with_rows, has_aux=True)
         trunk = tuple(column[:1] for column in columns)
         grads = []
         for t, logits in enumerate(out.logits):
-            alpha, pair = bernoulli.stop_and_widen(logits), jnp.stack([columns[t][0], columns[t][t + 1]])
+            of_pair = lambda rows, t=t: jnp.stack([rows[0], rows[t + 1]])
+            alpha, pair = bernoulli.stop_and_widen(logits), of_pair(columns[t])
             means = _means(t, trunk, alpha, inputs, layers)
-            told = isinstance(f, Chained)
             part = as_composed(f.part(t, means) if told else _at_layer(f, t, means))
             expansion = expand(part, logits, order, probes, probe_keys[t], has_aux=has_aux and not told)
+            inner_pair = jax.tree.map(of_pair, inner[t]) if shared else part.inner(pair)
             noise = [
                 formulas.disarm(alpha, *pair, *h.astype(bernoulli.wide_dtype(h, alpha))).astype(alpha.dtype) - known
-                for h, known in zip(expansion.terms(pair, part.inner(pair)), expansion.gradients, strict=True)
+                for h, known in zip(expansion.terms(pair, inner_pair), expansion.gradients, strict=True)
             ]
             grad = out.grads[t].astype(alpha.dtype) - combine(params[t]["scale"], noise)
             grads.append(contract.finish(grad, logits))
         out = out._replace(grads=tuple(grads))
         return (out, aux) if has_aux else out
 
-    return Estimator(init, apply, sum_of_squares_loss(apply))
+    return Estimator(init, contract.tuned_by_logits(apply), sum_of_squares_loss(apply))
 
 
 def _means(t: int, trunk: tuple, alpha: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple[jax.Array, ...]:

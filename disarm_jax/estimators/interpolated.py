@@ -123,4 +123,4 @@ def _tunable_coupling(
         log_p = jnp.where(jnp.isfinite(log_p), log_p, 0)  # noise on the threshold can make an impossible group
         return jnp.sum(squares + lax.stop_gradient(squares) * log_p.astype(squares.dtype)) / squares.shape[0] ** 2
 
-    return contract.from_samples(draw, gradient, init=init, variance_loss=variance_loss)
+    return contract.from_samples(draw, gradient, init=init, variance_loss=variance_loss, of_differences=True)

@@ -55,4 +55,4 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce_loo(logits, b, f_b)
 
-    return contract.from_samples(draw, gradient)
+    return contract.from_samples(draw, gradient, of_differences=True)

@@ -71,8 +71,9 @@ def taylor(
             inner_b = f.inner(b.astype(dtype))
             f_b, aux = contract.evaluate(f.outer, inner_b, b.shape[:-1], has_aux)
             wide_f, _ = contract.widen(lax.stop_gradient(f_b), b)
-            centred = wide_f - expansion.f_p[None].astype(wide_f.dtype)
-            return (centred, *(h.astype(wide_f.dtype) for h in expansion.terms(b, inner_b))), (f_b, aux)
+            if not getattr(base.apply, "of_differences", False):  # to which f(p) makes no difference
+                wide_f = wide_f - expansion.f_p[None].astype(wide_f.dtype)
+            return (wide_f, *(h.astype(wide_f.dtype) for h in expansion.terms(b, inner_b))), (f_b, aux)
 
         return base_key, expansion.gradients, rows
 
@@ -109,7 +110,7 @@ def taylor(
         of_base = base.variance_loss(params["base"], base_key, bernoulli.stop_and_widen(logits), residual)
         return contract.sum_of_squares(of_scales) + of_base
 
-    return Estimator(init, apply, None if base.variance_loss is None else variance_loss)
+    return Estimator(init, contract.tuned_by_logits(apply), None if base.variance_loss is None else variance_loss)
 
 
 @contract.factory
@@ -229,7 +230,7 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
         estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
-    return Estimator(init, apply)
+    return Estimator(init, contract.tuned_by_logits(apply))
 
 
 def combine(weights: Any, arrays: Any) -> jax.Array:

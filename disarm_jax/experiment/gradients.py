@@ -12,7 +12,7 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators.contract import attach
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.models import BernoulliVAE
-from disarm_jax.objectives import composed_log_weights, inference_layers, log_weights
+from disarm_jax.objectives import chained_log_weights, composed_log_weights, inference_layers, log_weights
 
 GENERATIVE = ("decoder", "prior")
 
@@ -40,7 +40,7 @@ class Gradients(NamedTuple):
       value: the objective, averaged over the batch.
       params: its gradient with respect to the model's parameters, by group.
       tunables: the derivative, with respect to the tunables, of the variance of the encoder's gradient, summed over
-        its parameters; estimated without bias.
+        its parameters, or of the logits' gradient, for estimators that are `tuned_by_logits`; estimated without bias.
       logits: one `[B, D_t]` per layer, the derivative of each image's objective with respect to the logits that comes
         from sampling.
     """
@@ -92,10 +92,15 @@ def draw_gradients(
     (value, (pull, logits_grads)), grads = jax.value_and_grad(climb, has_aux=True)(params)
     if not jax.tree.leaves(tunables):
         return Gradients(value, grads, tunables, logits_grads)
-    layers, f = _layers_and_f(objective, lax.stop_gradient(params), x)
-    if len(layers) == 1 and est.variance_loss is not None:  # the tunables change the law of the samples
+    depth = len(logits_grads)
+    if depth == 1 and est.variance_loss is not None:  # the tunables change the law of the samples
+        layers, f = _layers_and_f(objective, lax.stop_gradient(params), x)
         loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), f)
         return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
+
+    if getattr(est.apply, "tuned_by_logits", False):  # the sum of squares of g
+        (tunables_grad,) = pull(jax.tree.map(lambda g: 2 * g, logits_grads))
+        return Gradients(value, grads, tunables_grad, logits_grads)
 
     # The paper's loss is the sum of squares of the encoder's gradient, G = Jᵀg with J the derivative of the logits. Its
     # derivative is that of g, pulled back from 2 J G.
@@ -119,8 +124,10 @@ def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[lis
     layers = inference_layers(model, params)
     first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
-    if len(layers) == 1 and type(model).log_joint is BernoulliVAE.log_joint:
-        return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
+    if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("decode", "log_joint")):
+        if len(layers) == 1:
+            return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
+        return layers, chained_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     return layers, f if len(layers) > 1 else lambda b: f((b,))
 

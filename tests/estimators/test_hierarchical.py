@@ -401,7 +401,7 @@ def test_contract(name, dtype):
             chex.assert_trees_all_close(other, scanned, **tolerance)
 
 
-@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("chained", [False, True, "shared"])
 @pytest.mark.parametrize("name", EXPANDED)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_expansions_are_unbiased(chain, name, chained, monkeypatch):
@@ -438,7 +438,13 @@ def test_expansions_are_unbiased(chain, name, chained, monkeypatch):
             lambda a: weight * jnp.sum(jnp.tanh(a), axis=-1), lambda b: jnp.cumsum(b, axis=-1), affine=True
         )
 
-    f = dj.Chained(multilinear, part) if chained else multilinear
+    whole = multilinear
+    if chained == "shared":  # f through what the parts are functions of
+        whole = dj.Composed(
+            lambda sums: multilinear(tuple(jnp.diff(s, axis=-1, prepend=0) for s in sums)),
+            lambda b: tuple(jnp.cumsum(layer, axis=-1) for layer in b),
+        )
+    f = dj.Chained(whole, part) if chained else multilinear
     est = dj.hierarchical(name, init_scale=(0.7, -1.2))
     rows = jnp.broadcast_to(jnp.asarray(inputs), (len(probabilities), 1))
     layers = layers_of(jax.tree.map(jnp.asarray, weights))

@@ -37,7 +37,8 @@ CASES = [
     *[(1, name, {}, True) for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"],
     *[(1, "vimco", {"num_samples": 3}, False), (1, "multisample_disarm", {"num_pairs": 3}, False)],
     *[(1, "naive_multisample_disarm", {"num_pairs": 2}, False), (1, "disarm", {}, False), (1, "relax", {}, False)],
-    *[(2, name, {}, True) for name in dj.hierarchical_names()],
+    # With as many probes as bits, what is known of a linear model's structure and what is probed are the same.
+    *[(2, name, {"probes": 3} if name == "disarm_quadratic" else {}, True) for name in dj.hierarchical_names()],
     (2, "disarm", {}, False),
 ]
 
@@ -84,10 +85,12 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q):
         estimator_key, _ = jax.random.split(key)
         arguments = (params, estimator_key, x)
         by_library = jax.value_and_grad(value_by_expectation, argnums=3)(objective, est, tunables, *arguments)
-        if depth == 1 and est.variance_loss is not None:  # β changes the law of the samples: it has a loss of its own
+        own_loss = depth == 1 and est.variance_loss is not None  # β changes the law of the samples
+        if own_loss or "taylor" in name or name in ("muprop", "disarm_quadratic"):  # scales: squares of the logits'
             layers = inference_layers(model, params)
             f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
-            by_hand = jax.grad(dj.variance_loss(est))(tunables, estimator_key, layers[0](x), lambda b: f((b,)))
+            at = (layers[0](x), lambda b: f((b,))) if depth == 1 else (x, layers, f)
+            by_hand = jax.grad(dj.variance_loss(est))(tunables, estimator_key, *at)
         elif jax.tree.leaves(tunables):
             by_hand = jax.grad(squares_of_the_encoder_gradient, argnums=2)(objective, est, tunables, *arguments)
         else:

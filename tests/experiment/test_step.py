@@ -12,7 +12,7 @@ from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import mean_bound
 from disarm_jax.experiment.gradients import draw_gradients
 from disarm_jax.experiment.run import prepare
-from disarm_jax.experiment.step import run_keys
+from disarm_jax.experiment.step import project, run_keys
 from disarm_jax.objectives import sampled_bound
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -97,3 +97,10 @@ def test_the_mean_of_what_the_model_sees(tmp_path):
         seen = prepared.dataset.train >= 128 if binarization == "threshold" else prepared.dataset.train / 255
         np.testing.assert_allclose(prepared.train_mean, seen.mean(axis=0))
         assert prepared.model.input_mean is prepared.train_mean
+
+
+def test_only_probabilities_are_clipped():
+    """β has to stay in [0, 1]; any scale of a control variate leaves the gradient unbiased."""
+    scales = {"base": (), "scale": (jnp.float32(5), jnp.float32(-3))}
+    assert project(scales) == scales
+    np.testing.assert_array_equal(project({"beta": jnp.array([-0.1, 0.4, 1.2])})["beta"], jnp.array([0, 0.4, 1.0]))
