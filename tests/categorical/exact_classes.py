@@ -6,7 +6,6 @@ it chose at each node that it has reached, `{(start, middle, stop): bit}`.
 
 import itertools
 
-import exact
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
@@ -62,7 +61,15 @@ def balanced_tree(classes: int) -> list:
 
 def node_logit(logits: np.ndarray, node) -> float:
     start, middle, stop = node
+    if np.all(logits[start:stop] == -np.inf):  # never reached
+        return 0.0
     return logsumexp(logits[middle:stop]) - logsumexp(logits[start:middle])
+
+
+def antithetic_table(logit: float) -> np.ndarray:
+    """P(b, b̃) of one choice; as `exact.antithetic_table`, with all its digits if the choice is nearly certain."""
+    differ, same = expit(-np.abs(logit)), np.tanh(np.abs(logit) / 2)
+    return np.array([[0.0, differ], [differ, same]]) if logit >= 0 else np.array([[same, differ], [differ, 0.0]])
 
 
 def leaf(nodes, bits) -> int:
@@ -76,7 +83,7 @@ def leaf(nodes, bits) -> int:
 
 def all_choices(logits: np.ndarray, nodes):
     """All bits of a pair of one variable at all nodes: (b, b̃, class, class, probability)."""
-    tables = [exact.antithetic_table(expit(node_logit(logits, node))) for node in nodes]
+    tables = [antithetic_table(node_logit(logits, node)) for node in nodes]
     for bits in itertools.product((0, 1), repeat=2 * len(nodes)):
         b, b_tilde = bits[: len(nodes)], bits[len(nodes) :]
         chance = np.prod([table[i, j] for table, i, j in zip(tables, b, b_tilde, strict=True)])
@@ -112,13 +119,12 @@ def tables_of(name: str, logits: np.ndarray) -> list[np.ndarray]:
 
 
 def pair_law(name: str, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs of an estimator: z, z̃ `[M, D, C]` and their probabilities `[M]`, the possible ones only."""
+    """All pairs of samples: z, z̃ `[M, D, C]`, and their probabilities `[M]` for an estimator."""
     z = outcomes(*logits.shape)
     first, second = np.divmod(np.arange(len(z) ** 2), len(z))
     index = np.argmax(z, axis=-1)
     each = [table[index[first, d], index[second, d]] for d, table in enumerate(tables_of(name, logits))]
-    chance = np.prod(each, axis=0)
-    return z[first][chance > 0], z[second][chance > 0], chance[chance > 0]
+    return z[first], z[second], np.prod(each, axis=0)
 
 
 # The estimators as the paper defines them: of pairs [M, D, C] and values [M].
@@ -128,8 +134,9 @@ def chain_rule(logits: np.ndarray, nodes) -> np.ndarray:
     """∂ node logits / ∂ logits of one variable, `[M, C]`."""
     rule = np.zeros((len(nodes), len(logits)))
     for row, (start, middle, stop) in zip(rule, nodes, strict=True):
-        row[middle:stop] = softmax(logits[middle:stop])
-        row[start:middle] = -softmax(logits[start:middle])
+        for sign, branch in ((1, slice(middle, stop)), (-1, slice(start, middle))):
+            if np.any(logits[branch] > -np.inf):
+                row[branch] = sign * softmax(logits[branch])
     return rule
 
 
