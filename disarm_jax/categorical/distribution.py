@@ -27,7 +27,7 @@ def log_prob(logits: jax.Array, z: jax.Array) -> jax.Array:
 
     Args:
       logits: `[*batch, D, C]`, of which −∞ is a class that does not occur.
-      z: `[..., *batch, D, C]`, one-hot.
+      z: `[..., *batch, D, C]`, one-hot or relaxed; log q is linear in it.
 
     Returns:
       `[..., *batch]`.
@@ -36,8 +36,9 @@ def log_prob(logits: jax.Array, z: jax.Array) -> jax.Array:
     -2.7725887
     """
     log_p = bernoulli.lift(jax.nn.log_softmax(logits, axis=-1), z.ndim)
-    # Not a plain product, which would be NaN where a class that does not occur was not drawn.
-    return jnp.sum(jnp.where(z == 0, jnp.zeros_like(log_p), z * log_p), axis=(-2, -1))
+    # A plain product would be NaN where a class that does not occur was not drawn.
+    absent = (z == 0) & (log_p == -jnp.inf)
+    return jnp.sum(z * jnp.where(absent, jnp.zeros_like(log_p), log_p), axis=(-2, -1))
 
 
 def score(logits: jax.Array, z: jax.Array) -> jax.Array:
@@ -184,5 +185,6 @@ def to_logits(tree: Tree, logits: jax.Array, grad: jax.Array) -> jax.Array:
         branch = jnp.where(branch == -jnp.inf, jnp.zeros_like(branch), branch)[..., None]
         inside = bernoulli.lift(jnp.asarray(mask), branch.ndim)
         share = jnp.exp(jnp.where(inside, logits[..., None, :] - branch, -jnp.inf))
-        total = total + sign * jnp.sum(grad[..., None] * share, axis=-2)
+        # A product, not a sum over nodes, whose last element jaxlib 0.10.2 gets wrong on a CPU.
+        total = total + sign * jnp.einsum("...m,...mc->...c", grad, share)
     return total

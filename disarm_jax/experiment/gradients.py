@@ -119,7 +119,7 @@ def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[lis
     layers = inference_layers(model, params)
     first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
-    if len(layers) == 1 and type(model).log_joint is BernoulliVAE.log_joint:
+    if len(layers) == 1 and model.law is bernoulli and type(model).log_joint is BernoulliVAE.log_joint:
         return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
     f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     return layers, f if len(layers) > 1 else lambda b: f((b,))
@@ -133,7 +133,7 @@ def _apply(
         return est.apply(tunables, key, x, layers, f)
     logits = layers[0](x)
     out = est.apply(tunables, key, logits, f)
-    found, expected = (out.value.shape, out.grad.shape), (logits.shape[:-1], logits.shape)
+    found, expected = (out.value.shape, out.grad.shape), (x.shape[:-1], logits.shape)
     if found != expected:  # it would broadcast, and train on a wrong gradient
         raise ConfigError(f"the estimator returned value and grad of shapes {found} for logits of {logits.shape}")
     return dj.HierarchicalEstimate(out.value, (out.grad,), (logits,))
@@ -143,7 +143,8 @@ def _own_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array) 
     """The bound `[B]` of samples of their own, differentiable in decoder and prior alone."""
     layers, f = _layers_and_f(objective, params | lax.stop_gradient({"encoder": params["encoder"]}), x)
     keys = jax.random.split(key, len(layers))
-    b = [bernoulli.sample(keys[0], layers[0](x), objective.num_samples)]
+    law = objective.model.law
+    b = [law.sample(keys[0], layers[0](x), objective.num_samples)]
     for t in range(1, len(layers)):
-        b.append(bernoulli.sample(keys[t], layers[t](b[-1]), 1)[0])
+        b.append(law.sample(keys[t], layers[t](b[-1]), 1)[0])
     return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))
