@@ -152,9 +152,12 @@ _FROM_ZERO = _real(lambda value: value >= 0, "a number from 0 on")
 _FRACTION = _real(lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _ESTIMATOR = _named(*sorted({*dj.estimator_names(), *dj.categorical.estimator_names()}))
 _LATENTS = _Rule(
-    lambda value: _several(_COUNT, 1, "").good(value)
-    or (
-        _several(_several(_COUNT, 2, ""), 1, "").good(value) and all(len(pair) == 2 and pair[1] > 1 for pair in value)
+    lambda value: (
+        _several(_COUNT, 1, "").good(value)
+        or (
+            _several(_several(_COUNT, 2, ""), 1, "").good(value)
+            and all(len(pair) == 2 and pair[1] > 1 for pair in value)
+        )
     ),
     "one or more positive integers, such as (200,), or a pair of variables and classes, such as ((20, 10),)",
 )
