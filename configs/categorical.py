@@ -1,7 +1,7 @@
 """A VAE with categorical latent variables: 20 of 10 classes each, nonlinear, on dynamically binarised MNIST.
 
     python -m main --config configs/categorical.py
-    python -m main --config configs/categorical.py --config.estimator.name=disarm_iw --config.model.latents="((10, 64),)"
+    python -m main --config configs/categorical.py --config.estimator.name=disarm_iw --config.model.latents="((9, 64),)"
 
 The estimator is one of `disarm_jax.categorical.estimator_names()`; `configs/sweeps/categorical.py` trains with all of
 them. The paper has no number for it.

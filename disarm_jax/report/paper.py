@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.choices import has_classes
+from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name
 
 STEPS = 1_000_000
