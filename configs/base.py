@@ -20,8 +20,9 @@ def get_config() -> ConfigDict:
     config.dataset.static_seed = 0  # of the one draw of static binarisation
 
     config.model = ConfigDict()
-    config.model.name = "bernoulli_vae"  # or "module:class"
-    config.model.latents = (200,)  # bits of each stochastic layer, the one next to the image first
+    config.model.name = placeholder(str)  # None: bernoulli_vae, or categorical_vae for classes; or "module:class"
+    # Bits of each stochastic layer, the one next to the image first; or variables and classes of one, ((20, 10),).
+    config.model.latents = (200,)
     config.model.hidden = ()  # hidden units of every conditional; () is linear, the paper's nonlinear is (200, 200)
     config.model.negative_slope = 0.3  # of the LeakyReLU
     config.model.kernel_init = "glorot_uniform"

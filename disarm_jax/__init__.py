@@ -1,6 +1,6 @@
 """Low-variance gradients for binary latent variables: DisARM and its relatives as pure JAX functions."""
 
-from disarm_jax import bernoulli, formulas
+from disarm_jax import bernoulli, categorical, formulas
 from disarm_jax.estimators.antithetic import arm, disarm
 from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.estimators.control_variates import double_cv, rodeo
@@ -10,10 +10,11 @@ from disarm_jax.estimators.gradients import GradientVariance, expectation, gradi
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
 from disarm_jax.estimators.interpolated import arms_interpolated, interpolated
 from disarm_jax.estimators.multisample import multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
-from disarm_jax.estimators.registry import EstimatorInfo, estimator_info, estimator_names, make_estimator
+from disarm_jax.estimators.registry import estimator_info, estimator_names, make_estimator
 from disarm_jax.estimators.relaxation import rebar, relax
 from disarm_jax.estimators.score_function import reinforce, reinforce_loo
 from disarm_jax.estimators.straight_through import gumbel_sigmoid, reinmax, straight_through
+from disarm_jax.estimators.table import EstimatorInfo
 from disarm_jax.estimators.taylor import disarm_quadratic, disarm_taylor, disarm_taylor_cross, muprop, taylor
 from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
 
@@ -32,6 +33,7 @@ __all__ = [
     "arms_interpolated",
     "bernoulli",
     "bitflip",
+    "categorical",
     "disarm",
     "disarm_quadratic",
     "disarm_taylor",

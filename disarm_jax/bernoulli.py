@@ -11,13 +11,17 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def as_logits(logits: jax.Array, name: str = "logits") -> jax.Array:
-    """The logits as a JAX array, refused unless they are real floating numbers with at least one axis."""
+def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1) -> jax.Array:
+    """The logits as a JAX array, refused unless they are real floating numbers with the axes of an event.
+
+    An event, of which the probability is q(b), has one axis D of bits, or two, D variables of C classes.
+    """
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(f"{name} must be real floating-point numbers, got dtype {logits.dtype}")
-    if logits.ndim == 0:
-        raise ValueError(f"{name} must have the shape [*batch, D], got a scalar of shape ()")
+    if logits.ndim < event_ndim:
+        got = "a scalar of shape ()" if logits.ndim == 0 else f"shape {logits.shape}"
+        raise ValueError(f"{name} must have the shape {('[*batch, D]', '[*batch, D, C]')[event_ndim - 1]}, got {got}")
     return logits
 
 

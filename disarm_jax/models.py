@@ -1,9 +1,10 @@
-"""The Bernoulli VAE of the paper, with one or several stochastic layers. The only file that defines modules.
+"""The Bernoulli VAE of the paper, with one or several stochastic layers, and one with classes. All modules are here.
 
 Inference goes up, q(b_1 | x) q(b_2 | b_1) … q(b_T | b_{T−1}), generation down, p(b_T) p(b_{T−1} | b_T) … p(x | b_1).
 Every conditional is a factorial Bernoulli whose logits are a linear map or a small network of the layer before.
 """
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from disarm_jax import bernoulli
+from disarm_jax import bernoulli, categorical
 
 KERNEL_INITS = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
 
@@ -59,6 +60,7 @@ class BernoulliVAE(nn.Module):
       input_mean: `[pixels]`, subtracted from the image before the first encoder; None leaves it as it is.
       output_mean: `[pixels]`, the decoder's output bias starts at its logit, clipped to [0.001, 0.999]; None: at zero.
       signed_input: whether the last decoder sees 2 b_1 − 1 instead of b_1. Inner layers always see 0 and 1.
+      law: what the latent variables are, a module with `log_prob` and `sample` of their logits.
     """
 
     latents: tuple[int, ...]
@@ -70,14 +72,22 @@ class BernoulliVAE(nn.Module):
     output_mean: np.ndarray | None = None
     signed_input: bool = True
 
+    law = bernoulli
+
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of a sample of each layer."""
+        return tuple((width,) for width in self.latents)
+
     def setup(self) -> None:
         """Declares the three groups of parameters."""
         options = {"hidden": self.hidden, "negative_slope": self.negative_slope, "kernel_init": self.kernel_init}
-        self.encoder = Chain(tuple(Network(width, **options) for width in self.latents))
-        below = tuple(Network(width, **options) for width in self.latents[:-1])
+        shapes = self.layer_shapes()
+        widths = [math.prod(shape) for shape in shapes]
+        self.encoder = Chain(tuple(Network(width, **options) for width in widths))
+        below = tuple(Network(width, **options) for width in widths[:-1])
         image = Network(self.pixels, **options, bias_init=self._output_bias)
         self.decoder = Chain((image, *below))
-        self.prior = self.param("prior", nn.initializers.zeros_init(), (self.latents[-1],), jnp.float32)
+        self.prior = self.param("prior", nn.initializers.zeros_init(), shapes[-1], jnp.float32)
 
     def _output_bias(self, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
         if self.output_mean is None:
@@ -87,7 +97,7 @@ class BernoulliVAE(nn.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Touches every parameter, for `init`: log p(x, b) at b = 0, `[*batch]` for x `[*batch, pixels]`."""
-        b = tuple(jnp.zeros((*x.shape[:-1], width), x.dtype) for width in self.latents)
+        b = tuple(jnp.zeros((*x.shape[:-1], *shape), x.dtype) for shape in self.layer_shapes())
         for t in range(len(self.latents)):
             self.encode(t, b[t - 1] if t else x)
         return self.log_joint(x, b)
@@ -116,15 +126,39 @@ class BernoulliVAE(nn.Module):
         total = log_likelihood(x, self.decode(b[0]))
         for t in range(1, len(b)):
             total = total + bernoulli.log_prob(self.decoder(t, b[t]), b[t - 1])
-        return total + bernoulli.log_prob(self.prior, b[-1])
+        return total + self.law.log_prob(self.prior, b[-1])
 
     def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
         """Pixel probabilities `[num_samples, pixels]` of bits drawn from the prior; `key` is consumed."""
         keys = jax.random.split(key, len(self.latents))
-        b = bernoulli.sample(keys[-1], self.prior, num_samples)
+        b = self.law.sample(keys[-1], self.prior, num_samples)
         for t in range(len(self.latents) - 1, 0, -1):
             b = bernoulli.sample(keys[t - 1], self.decoder(t, b), 1)[0]
         return jax.nn.sigmoid(self.decode(b))
+
+
+class CategoricalVAE(BernoulliVAE):
+    """A VAE of binary images with one layer of categorical latent variables, seen by the decoder as one-hots.
+
+    As `BernoulliVAE`, whose bits are here `[..., *batch, D, C]` and whose prior is `[D, C]`, softmax logits.
+
+    Attributes:
+      latents: `((D, C),)`, D variables of C classes each.
+    """
+
+    law = categorical
+
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of a sample."""
+        return tuple(map(tuple, self.latents))
+
+    def encode(self, t: int, inputs: jax.Array) -> jax.Array:
+        """Logits of q(z | x), `[*batch, D, C]`."""
+        return super().encode(t, inputs).reshape(*inputs.shape[:-1], *self.layer_shapes()[t])
+
+    def decode(self, b: jax.Array) -> jax.Array:
+        """Logits of the pixels, p(x | z)."""
+        return super().decode(b.reshape(*b.shape[:-2], -1))
 
 
 def log_likelihood(x: jax.Array, pixel_logits: jax.Array) -> jax.Array:

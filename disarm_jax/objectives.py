@@ -43,9 +43,9 @@ def log_weights(
     stop = lax.stop_gradient if stop_q else lambda logits: logits
 
     def f(b: tuple[jax.Array, ...]) -> jax.Array:
-        log_q = bernoulli.log_prob(stop(first_logits), b[0])
+        log_q = model.law.log_prob(stop(first_logits), b[0])
         for t in range(1, len(b)):
-            log_q = log_q + bernoulli.log_prob(stop(layers[t](b[t - 1])), b[t])
+            log_q = log_q + model.law.log_prob(stop(layers[t](b[t - 1])), b[t])
         return model.apply({"params": params}, x, b, method="log_joint") - log_q
 
     return f
@@ -163,9 +163,9 @@ def sampled_bound(
 
     def weigh(log_sum: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         keys = jax.random.split(key, len(layers))
-        b = [bernoulli.sample(keys[0], first_logits, at_once)]
+        b = [model.law.sample(keys[0], first_logits, at_once)]
         for t in range(1, len(layers)):
-            b.append(bernoulli.sample(keys[t], layers[t](b[-1]), 1)[0])
+            b.append(model.law.sample(keys[t], layers[t](b[-1]), 1)[0])
         return jnp.logaddexp(log_sum, jax.nn.logsumexp(f(tuple(b)), axis=0)), None
 
     start = jnp.full(x.shape[:-1], -jnp.inf, first_logits.dtype)

@@ -155,7 +155,7 @@ BAD = [
     ({"model.latents": (200.0,)}, r"model\.latents is \[200\.0\]; accepted: one or more positive integers"),
     ({"model.latents": 200}, r"model\.latents is 200; accepted: .* such as \(200,\)"),
     ({"model.hidden": (200, 0)}, r"model\.hidden is \[200, 0\]; accepted: any number of positive integers"),
-    ({"model.name": "vae"}, r"model\.name is 'vae'; accepted: bernoulli_vae, or an import path"),
+    ({"model.name": "vae"}, r"model\.name is 'vae'; accepted: bernoulli_vae, categorical_vae, or an import path"),
     ({"variance.estimators": "arm"}, r"variance\.estimators is 'arm'; accepted: names of estimators"),
     (
         {"variance.estimators": ("arm", "disarm(num_pairs=2")},

@@ -55,9 +55,9 @@ def one_of(option: str, value: str, accepted: tuple[str, ...]) -> str:
     return value
 
 
-def no_params(key: jax.Array, logits: jax.Array) -> tuple:
+def no_params(key: jax.Array, logits: jax.Array, event_ndim: int = 1) -> tuple:
     """The `init` of an estimator without tunables."""
-    bernoulli.as_logits(logits)
+    bernoulli.as_logits(logits, event_ndim=event_ndim)
     return ()
 
 
@@ -105,13 +105,16 @@ def widen(f_b: jax.Array, logits: jax.Array) -> tuple[jax.Array, jnp.dtype]:
     return f_b.astype(bernoulli.wide_dtype(f_b, logits)), f_b.dtype if floating else logits.dtype
 
 
-def finish(grad: jax.Array, logits: jax.Array) -> jax.Array:
-    """grad in the logits' dtype, NaN where they are.
+def finish(grad: jax.Array, logits: jax.Array, event_ndim: int = 1) -> jax.Array:
+    """grad in the logits' dtype, NaN where they are: for a bit, or for all the classes of a variable.
 
     Comparisons turn a NaN logit into a bit 0, and not every formula looks at the logits again: without this a broken
     network would train on as if nothing had happened.
     """
-    return jnp.where(jnp.isnan(logits), jnp.nan, grad).astype(logits.dtype)
+    broken = jnp.isnan(logits)
+    if event_ndim == 2:
+        broken = jnp.any(broken, axis=-1, keepdims=True)
+    return jnp.where(broken, jnp.nan, grad).astype(logits.dtype)
 
 
 def mean_value(f_b: jax.Array) -> jax.Array:
@@ -128,6 +131,7 @@ def from_samples(
     variance_loss: Callable | None = None,
     num_draws: int | None = None,
     of_differences: bool = False,
+    event_ndim: int = 1,
 ) -> Estimator:
     """An estimator that evaluates f at hard samples only: a sampler and a formula.
 
@@ -144,16 +148,17 @@ def from_samples(
       num_draws: how many of the N samples have the law q, the first ones; the rest, flips of them, are for the formula
         alone, not for the value and the auxiliary output. None: all.
       of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
+      event_ndim: 1 for bits `[*batch, D]`, 2 for classes: logits and grad `[*batch, D, C]`, b `[N, *batch, D, C]`.
     """
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
-        logits = bernoulli.as_logits(logits)
+        logits = bernoulli.as_logits(logits, event_ndim=event_ndim)
         alpha = bernoulli.stop_and_widen(logits)
         b, noise = draw(params, key, alpha)
-        f_b, aux = evaluate(f, b.astype(logits.dtype), b.shape[:-1], has_aux)
+        f_b, aux = evaluate(f, b.astype(logits.dtype), b.shape[:-event_ndim], has_aux)
         f_b, value_dtype = widen(f_b, logits)
         grad = gradient(params, alpha, b, noise, lax.stop_gradient(f_b))
-        estimate = Estimate(value(f_b[:num_draws]).astype(value_dtype), finish(grad, logits))
+        estimate = Estimate(value(f_b[:num_draws]).astype(value_dtype), finish(grad, logits, event_ndim))
         return (estimate, jax.tree.map(lambda leaf: leaf[:num_draws], aux)) if has_aux else estimate
 
     # For whoever composes estimators.
@@ -185,11 +190,13 @@ def attach(value: jax.Array, grads_and_logits: Iterable[tuple[jax.Array, jax.Arr
     """The value, with the gradients as its derivative with respect to the logits.
 
     Adds stop(grad) · (logits − stop(logits)), which is zero, instead of a custom derivative rule: f may close over
-    tracers of outer transformations, and this works in forward mode too.
+    tracers of outer transformations, and this works in forward mode too. The sum runs over the axes that the value,
+    `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes.
     """
     for grad, logits in grads_and_logits:
         zero = bernoulli.wide(logits - lax.stop_gradient(logits))
-        value = value + jnp.sum(bernoulli.wide(lax.stop_gradient(grad)) * zero, axis=-1).astype(value.dtype)
+        event = tuple(range(value.ndim, logits.ndim))
+        value = value + jnp.sum(bernoulli.wide(lax.stop_gradient(grad)) * zero, axis=event).astype(value.dtype)
     return value
 
 

@@ -1,8 +1,6 @@
 """The one place where a name becomes an estimator, and where is written what each of them is good for."""
 
-import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from disarm_jax.estimators import (
     antithetic,
@@ -16,236 +14,180 @@ from disarm_jax.estimators import (
     straight_through,
     taylor,
 )
+from disarm_jax.estimators.table import Entry, EstimatorInfo, Table, always, and_the_mean, pairs, relaxed, samples
 from disarm_jax.estimators.types import Estimator
 
-
-class EstimatorInfo(NamedTuple):
-    """What a user asks before choosing an estimator.
-
-    Attributes:
-      name: as in configs.
-      objective: "expectation" for E f(b), "bound" for the multi-sample bound with f = log w.
-      unbiased: whether its mean is the exact gradient.
-      needs_grad: whether f is differentiated with respect to b, and so must be defined between 0 and 1.
-      evaluations: evaluations of f per estimate and example, relaxed ones included; "D + 1" for `leg`, where it depends
-        on the number of bits.
-      paper: where it comes from.
-      advice: one line, when to prefer it.
-    """
-
-    name: str
-    objective: str
-    unbiased: bool
-    needs_grad: bool
-    evaluations: int | str
-    paper: str
-    advice: str
-
-
-class _Entry(NamedTuple):
-    factory: Callable[..., Estimator]
-    evaluations: Callable[[dict], int | str]  # from the options
-    paper: str
-    advice: str
-    objective: str = "expectation"
-    unbiased: bool = True
-    needs_grad: bool = False
-
-
-def _samples(options: dict) -> int:
-    return options["num_samples"] * options.get("repeats", 1) * options.get("group_size", 1)
-
-
-def _pairs(options: dict) -> int:
-    return 2 * options["num_pairs"]
-
-
-def _samples_and_mean(options: dict) -> int:
-    return _samples(options) + 1
-
-
-def _pairs_and_mean(options: dict) -> int:
-    return _pairs(options) + 1
-
-
-def _relaxations(options: dict) -> int:
-    return 3
-
-
-def _always(evaluations: int | str) -> Callable[[dict], int | str]:
-    return lambda options: evaluations
-
-
 _ENTRIES = {
-    "arm": _Entry(
+    "arm": Entry(
         antithetic.arm,
-        _pairs,
+        pairs,
         "Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019",
         "To compare with earlier work; DisARM costs the same and never has more variance.",
     ),
-    "arms": _Entry(
+    "arms": Entry(
         copula.arms,
-        _samples,
+        samples,
         "Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021",
         "With more than two evaluations: any f, nothing to tune, mostly less variance than as many in DisARM pairs.",
     ),
-    "arms_interpolated": _Entry(
+    "arms_interpolated": Entry(
         interpolated.arms_interpolated,
-        _samples,
+        samples,
         "Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
         "When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.",
     ),
-    "bitflip": _Entry(
+    "bitflip": Entry(
         flips.bitflip,
-        _always(2),
+        always(2),
         "Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023",
         "For few bits that are nearly certain; its variance grows with the number of bits.",
     ),
-    "disarm": _Entry(
+    "disarm": Entry(
         antithetic.disarm,
-        _pairs,
+        pairs,
         "Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
         "The default: any f, two evaluations, nothing to tune.",
     ),
-    "disarm_quadratic": _Entry(
+    "disarm_quadratic": Entry(
         taylor.disarm_quadratic,
-        _pairs_and_mean,
+        and_the_mean(pairs),
         "disarm_jax; the expansion of Gu et al., MuProp, ICLR 2016, to second order, on DisARM",
         "When f is smooth between 0 and 1: several times less variance for about 1.4 times the time, if f is Composed.",
         needs_grad=True,
     ),
-    "disarm_taylor": _Entry(
+    "disarm_taylor": Entry(
         taylor.disarm_taylor,
-        _pairs_and_mean,
+        and_the_mean(pairs),
         "disarm_jax; hinted at in Dong, Mnih & Tucker, NeurIPS 2020, section 6",
         "When f is nearly linear between 0 and 1; disarm_quadratic if it can be differentiated twice.",
         needs_grad=True,
     ),
-    "disarm_taylor_cross": _Entry(
+    "disarm_taylor_cross": Entry(
         taylor.disarm_taylor_cross,
-        _pairs,
+        pairs,
         "disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, AISTATS 2022",
         "When f can be differentiated at bits but means nothing between them.",
         needs_grad=True,
     ),
-    "double_cv": _Entry(
+    "double_cv": Entry(
         control_variates.double_cv,
-        _samples,
+        samples,
         "Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022",
         "When f is differentiable and close to linear; one number to learn.",
         needs_grad=True,
     ),
-    "gumbel_sigmoid": _Entry(
+    "gumbel_sigmoid": Entry(
         straight_through.gumbel_sigmoid,
-        lambda options: 1 if options["hard"] else 2,
+        relaxed,
         "Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017",
         "Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.",
         unbiased=False,
         needs_grad=True,
     ),
-    "interpolated": _Entry(
+    "interpolated": Entry(
         interpolated.interpolated,
-        _pairs,
+        pairs,
         "Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
         "When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.",
     ),
-    "leg": _Entry(
+    "leg": Entry(
         flips.leg,
-        _always("D + 1"),
+        always("D + 1"),
         "Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015",
         "The reference of low variance, for few bits: an evaluation for each of them.",
     ),
-    "multisample_arms": _Entry(
+    "multisample_arms": Entry(
         multisample.multisample_arms,
-        _samples,
+        samples,
         "Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
         "For a multi-sample bound with more than two evaluations per sample of it.",
         objective="bound",
     ),
-    "multisample_disarm": _Entry(
+    "multisample_disarm": Entry(
         multisample.multisample_disarm,
-        _pairs,
+        pairs,
         "Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
         "The default for a multi-sample bound; K pairs optimise the K-sample bound.",
         objective="bound",
     ),
-    "muprop": _Entry(
+    "muprop": Entry(
         taylor.muprop,
-        _samples_and_mean,
+        and_the_mean(samples),
         "Gu et al., MuProp: Unbiased backpropagation for stochastic neural networks, ICLR 2016",
         "To compare with earlier work; disarm_taylor has the same control variate on a better base.",
         needs_grad=True,
     ),
-    "naive_multisample_disarm": _Entry(
+    "naive_multisample_disarm": Entry(
         multisample.naive_multisample_disarm,
-        _pairs,
+        pairs,
         "Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)",
         "To show what the local form gains; not for use.",
         objective="bound",
     ),
-    "rebar": _Entry(
+    "rebar": Entry(
         relaxation.rebar,
-        _relaxations,
+        always(3),
         "Tucker et al., REBAR: Low-variance, unbiased gradient estimates for discrete latent variable models, 2017",
         "When f is differentiable between 0 and 1 and you can learn two tunables alongside.",
         needs_grad=True,
     ),
-    "reinforce": _Entry(
+    "reinforce": Entry(
         score_function.reinforce,
-        _samples,
+        samples,
         "Williams, Simple statistical gradient-following algorithms, Machine Learning 1992",
         "Only if f can be evaluated once; otherwise take reinforce_loo or disarm.",
     ),
-    "reinforce_loo": _Entry(
+    "reinforce_loo": Entry(
         score_function.reinforce_loo,
-        _samples,
+        samples,
         "Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
         "A strong baseline with many samples, or when antithetic pairs do not suit f.",
     ),
-    "reinmax": _Entry(
+    "reinmax": Entry(
         straight_through.reinmax,
-        _always(1),
+        always(1),
         "Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023",
         "Biased: instead of straight-through, which it corrects to second order at the same price.",
         unbiased=False,
         needs_grad=True,
     ),
-    "relax": _Entry(
+    "relax": Entry(
         relaxation.relax,
-        _relaxations,
+        always(3),
         "Grathwohl et al., Backpropagation through the void, ICLR 2018",
         "When f is differentiable and close to linear between 0 and 1; about twice the time of DisARM.",
         needs_grad=True,
     ),
-    "rodeo": _Entry(
+    "rodeo": Entry(
         control_variates.rodeo,
-        _samples,
+        samples,
         "Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022",
         "When f is differentiable and costs far more than a small network at every bit, which learns alongside.",
         needs_grad=True,
     ),
-    "straight_through": _Entry(
+    "straight_through": Entry(
         straight_through.straight_through,
-        _always(1),
+        always(1),
         "Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013",
         "Biased: exact for an f that is linear in each bit, and only there.",
         unbiased=False,
         needs_grad=True,
     ),
-    "ugc": _Entry(
+    "ugc": Entry(
         flips.ugc,
-        _always(3),
+        always(3),
         "Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023",
         "When many bits are nearly certain, where DisARM would rarely see them flip.",
     ),
-    "vimco": _Entry(
+    "vimco": Entry(
         multisample.vimco,
-        _samples,
+        samples,
         "Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016",
         "The baseline for a multi-sample bound, or when the bound needs an odd number of samples.",
         objective="bound",
     ),
 }
+_TABLE = Table(_ENTRIES)
 
 
 def estimator_names() -> tuple[str, ...]:
@@ -254,7 +196,7 @@ def estimator_names() -> tuple[str, ...]:
     >>> "disarm" in dj.estimator_names()
     True
     """
-    return tuple(sorted(_ENTRIES))
+    return _TABLE.names()
 
 
 def make_estimator(name: str, **options: Any) -> Estimator:
@@ -268,7 +210,7 @@ def make_estimator(name: str, **options: Any) -> Estimator:
     >>> est.apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1)).grad.shape
     (5, 3)
     """
-    return _entry(name).factory(**options)
+    return _TABLE.make(name, options)
 
 
 def estimator_info(name: str, **options: Any) -> EstimatorInfo:
@@ -278,21 +220,4 @@ def estimator_info(name: str, **options: Any) -> EstimatorInfo:
     >>> info.objective, info.unbiased, info.needs_grad, info.evaluations
     ('expectation', True, False, 6)
     """
-    entry = _entry(name)
-    entry.factory(**options)  # refuses bad values
-    defaults = {key: p.default for key, p in inspect.signature(entry.factory).parameters.items()}
-    return EstimatorInfo(
-        name,
-        entry.objective,
-        entry.unbiased,
-        entry.needs_grad,
-        entry.evaluations(defaults | options),
-        entry.paper,
-        entry.advice,
-    )
-
-
-def _entry(name: str) -> _Entry:
-    if name not in _ENTRIES:
-        raise ValueError(f"unknown estimator {name!r}; known: {', '.join(estimator_names())}")
-    return _ENTRIES[name]
+    return _TABLE.info(name, options)

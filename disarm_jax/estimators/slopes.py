@@ -12,7 +12,9 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.types import Estimate, Estimator
 
 
-def evaluate_with_slope(who: str, f: Callable, points: jax.Array, has_aux: bool) -> tuple[jax.Array, jax.Array, Any]:
+def evaluate_with_slope(
+    who: str, f: Callable, points: jax.Array, has_aux: bool, event_ndim: int = 1
+) -> tuple[jax.Array, jax.Array, Any]:
     """f at the points, ∇f there without derivatives of its own, and the auxiliary output (None without one).
 
     Args:
@@ -20,10 +22,11 @@ def evaluate_with_slope(who: str, f: Callable, points: jax.Array, has_aux: bool)
       f: the function inside the expectation.
       points: `[N, *batch, D]`, in the dtype that f gets.
       has_aux: whether f returns a pair `(f_b, aux)`.
+      event_ndim: 1 for bits, 2 for classes, as in `contract.from_samples`.
     """
 
     def call(points):
-        f_b, aux = contract.evaluate(f, points, points.shape[:-1], has_aux)
+        f_b, aux = contract.evaluate(f, points, points.shape[:-event_ndim], has_aux)
         contract.check_differentiable(who, f_b)
         return f_b, aux
 
@@ -32,7 +35,15 @@ def evaluate_with_slope(who: str, f: Callable, points: jax.Array, has_aux: bool)
     return f_b, bernoulli.wide(lax.stop_gradient(slope)), aux
 
 
-def from_slopes(who: str, draw: Callable, gradient: Callable, *, init: Callable = contract.no_params) -> Estimator:
+def from_slopes(
+    who: str,
+    draw: Callable,
+    gradient: Callable,
+    *,
+    init: Callable = contract.no_params,
+    relax: Callable | None = None,
+    event_ndim: int = 1,
+) -> Estimator:
     """As `contract.from_samples`, with ∇f at the samples for the formula.
 
     Args:
@@ -40,16 +51,25 @@ def from_slopes(who: str, draw: Callable, gradient: Callable, *, init: Callable 
       draw: `(params, key, logits) -> (b, noise)`, samples b `[N, *batch, D]` of the law q.
       gradient: `(params, logits, b, noise, f_b, slope) -> [*batch, D]`, with f_b `[N, *batch]`, slope `[N, *batch, D]`.
       init: as in `Estimator`.
+      relax: `(logits, noise) -> [N, *batch, D]`, points between the bits where ∇f is taken instead; f is then evaluated
+        at the samples in a call of its own, because `value` is a mean of f over them. None: ∇f at the samples.
+      event_ndim: 1 for bits, 2 for classes, as in `contract.from_samples`.
     """
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
-        logits = bernoulli.as_logits(logits)
+        logits = bernoulli.as_logits(logits, event_ndim=event_ndim)
         alpha = bernoulli.stop_and_widen(logits)
         b, noise = draw(params, key, alpha)
-        f_b, slope, aux = evaluate_with_slope(who, f, b.astype(logits.dtype), has_aux)
+        samples = b.astype(logits.dtype)
+        if relax is None:
+            f_b, slope, aux = evaluate_with_slope(who, f, samples, has_aux, event_ndim)
+        else:
+            f_b, aux = contract.evaluate(f, samples, samples.shape[:-event_ndim], has_aux)
+            relaxed = relax(alpha, noise).astype(logits.dtype)
+            _, slope, _ = evaluate_with_slope(who, f, relaxed, has_aux, event_ndim)
         f_b, value_dtype = contract.widen(f_b, logits)
         grad = gradient(params, alpha, b, noise, lax.stop_gradient(f_b), slope)
-        estimate = Estimate(jnp.mean(f_b, axis=0).astype(value_dtype), contract.finish(grad, logits))
+        estimate = Estimate(jnp.mean(f_b, axis=0).astype(value_dtype), contract.finish(grad, logits, event_ndim))
         return (estimate, aux) if has_aux else estimate
 
     return Estimator(init, apply)

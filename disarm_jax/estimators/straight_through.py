@@ -1,15 +1,14 @@
 """Straight-through, Gumbel-sigmoid and ReinMax: one sample, ∇f at it, and a bias. Here for comparison."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.slopes import evaluate_with_slope, from_slopes
-from disarm_jax.estimators.types import Estimate, Estimator
+from disarm_jax.estimators.slopes import from_slopes
+from disarm_jax.estimators.types import Estimator
 
 _WHO = "Straight-through, Gumbel-sigmoid and ReinMax"
 
@@ -70,29 +69,22 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    contract.number("temperature", temperature, lambda x: 0 < x < math.inf, "positive and finite")
-    if not isinstance(hard, bool):
-        raise ValueError(f"hard must be True or False, got {hard!r}")
+    check_relaxation(temperature, hard)
 
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.gumbel_sigmoid(logits + noise, slope[0], temperature)
 
-    if hard:
-        return from_slopes(_WHO, _one_sample, gradient)
+    def relax(logits, noise):
+        return jax.nn.sigmoid((logits + noise) / temperature)[None]
 
-    def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
-        logits = bernoulli.as_logits(logits)
-        alpha = bernoulli.stop_and_widen(logits)
-        b, noise = _one_sample(params, key, alpha)
-        f_b, aux = contract.evaluate(f, b.astype(logits.dtype), b.shape[:-1], has_aux)
-        f_b, value_dtype = contract.widen(f_b[0], logits)
-        relaxed = jax.nn.sigmoid((alpha + noise) / temperature)[None]
-        _, slope, _ = evaluate_with_slope(_WHO, f, relaxed.astype(logits.dtype), has_aux)
-        grad = gradient(params, alpha, b, noise, None, slope)
-        estimate = Estimate(f_b.astype(value_dtype), contract.finish(grad, logits))
-        return (estimate, aux) if has_aux else estimate
+    return from_slopes(_WHO, _one_sample, gradient, relax=None if hard else relax)
 
-    return Estimator(contract.no_params, apply)
+
+def check_relaxation(temperature: float, hard: bool) -> None:
+    """Refuses options of a relaxed sample that are not a positive number and a choice."""
+    contract.number("temperature", temperature, lambda x: 0 < x < math.inf, "positive and finite")
+    if not isinstance(hard, bool):
+        raise ValueError(f"hard must be True or False, got {hard!r}")
 
 
 def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:

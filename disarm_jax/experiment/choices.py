@@ -6,7 +6,7 @@ A name with a colon, "package.module:name", is imported: so an own model, data s
 import ast
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +19,9 @@ from disarm_jax import bernoulli, data
 from disarm_jax.data.npz import flatten
 from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha256_of_arrays
 from disarm_jax.estimators.relaxation import network_of
-from disarm_jax.models import BernoulliVAE
+from disarm_jax.models import BernoulliVAE, CategoricalVAE
 
-MODELS = {"bernoulli_vae": BernoulliVAE}
+MODELS = {"bernoulli_vae": BernoulliVAE, "categorical_vae": CategoricalVAE}
 
 
 def is_import_path(name: str) -> bool:
@@ -79,17 +79,29 @@ def parse_estimator(text: str) -> EstimatorSpec:
     return EstimatorSpec(name.strip(), options)
 
 
+def has_classes(latents: Sequence[Any]) -> bool:
+    """Whether `model.latents` has a layer of categorical variables, a pair (D, C), and not a number of bits."""
+    return any(isinstance(layer, Sequence) for layer in latents)
+
+
+def estimators_for(latents: Sequence[Any]) -> Any:
+    """The package with `estimator_names`, `estimator_info` and `make_estimator` for bits, or for classes."""
+    return dj.categorical if has_classes(latents) else dj
+
+
 def size_option(name: str) -> str:
     """The option that says how many samples the bound of a multi-sample estimator has."""
     return "num_pairs" if "num_pairs" in inspect.signature(getattr(dj, name)).parameters else "num_samples"
 
 
-def default_option(name: str, option: str) -> Any:
+def default_option(name: str, option: str, latents: Sequence[Any] = ()) -> Any:
     """The default of an estimator's option."""
-    return inspect.signature(getattr(dj, name)).parameters[option].default
+    return inspect.signature(getattr(estimators_for(latents), name)).parameters[option].default
 
 
-def estimator_builder(spec: EstimatorSpec, num_layers: int, network_sees_image: bool) -> Callable[[Any], dj.Estimator]:
+def estimator_builder(
+    spec: EstimatorSpec, latents: Sequence[Any], network_sees_image: bool
+) -> Callable[[Any], dj.Estimator]:
     """A function from the images x `[B, pixels]` of a step to the estimator.
 
     Only the network of RELAX looks at them, as it does in the released code of the paper; its estimator is made inside
@@ -97,7 +109,7 @@ def estimator_builder(spec: EstimatorSpec, num_layers: int, network_sees_image: 
 
     Args:
       spec: what to make.
-      num_layers: of the model; more than one takes the hierarchical form.
+      latents: of the model; more than one layer takes the hierarchical form.
       network_sees_image: whether RELAX's network takes [x, z] or z alone.
 
     Raises:
@@ -110,7 +122,7 @@ def estimator_builder(spec: EstimatorSpec, num_layers: int, network_sees_image: 
         return lambda x: est
 
     def make(**options: Any) -> dj.Estimator:
-        maker = dj.make_estimator if num_layers == 1 else dj.hierarchical
+        maker = estimators_for(latents).make_estimator if len(latents) == 1 else dj.hierarchical
         return maker(spec.name, **spec.options, **options)
 
     est = make()
@@ -154,7 +166,7 @@ def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -
     name = config["name"]
     make = imported(name) if is_import_path(name) else MODELS[name]
     return make(
-        latents=tuple(config["latents"]),
+        latents=tuple(tuple(layer) if isinstance(layer, Sequence) else layer for layer in config["latents"]),
         pixels=pixels,
         hidden=tuple(config["hidden"]),
         negative_slope=config["negative_slope"],

@@ -150,7 +150,17 @@ _PATH = _Rule(lambda value: isinstance(value, str), "a path")
 _OPTIONS = _Rule(lambda value: isinstance(value, dict), "a section of options")
 _FROM_ZERO = _real(lambda value: value >= 0, "a number from 0 on")
 _FRACTION = _real(lambda value: 0 <= value < 1, "a number from 0 to below 1")
-_ESTIMATOR = _named(*dj.estimator_names())
+_ESTIMATOR = _named(*sorted({*dj.estimator_names(), *dj.categorical.estimator_names()}))
+_LATENTS = _Rule(
+    lambda value: (
+        _several(_COUNT, 1, "").good(value)
+        or (
+            _several(_several(_COUNT, 2, ""), 1, "").good(value)
+            and all(len(pair) == 2 and pair[1] > 1 for pair in value)
+        )
+    ),
+    "one or more positive integers, such as (200,), or a pair of variables and classes, such as ((20, 10),)",
+)
 _REDUCTION = _one_of("mean", "sum")
 _OPTIMIZER = {
     "name": _one_of("adam", "sgd"),
@@ -171,8 +181,8 @@ _FIELDS = {
         "static_seed": _integer(0),
     },
     "model": {
-        "name": _named(*choices.MODELS),
-        "latents": _several(_COUNT, 1, "one or more positive integers, such as (200,)"),
+        "name": _optional(_named(*choices.MODELS)),
+        "latents": _LATENTS,
         "hidden": _several(_COUNT, 0, "any number of positive integers, such as (200, 200)"),
         "negative_slope": _FROM_ZERO,
         "kernel_init": _one_of(*KERNEL_INITS),
@@ -238,6 +248,14 @@ def _check_together(config: dict) -> None:
         if config[section][field] % config["log_every"]:
             accepted = f"a multiple of log_every, which is {config['log_every']}"
             _refuse(f"{section}.{field}", config[section][field], accepted)
+    classes = choices.has_classes(model["latents"])
+    if classes and len(model["latents"]) > 1:
+        _refuse("model.latents", model["latents"], "one layer of categorical variables, such as ((20, 10),)")
+    fitting = "categorical_vae" if classes else "bernoulli_vae"
+    if model["name"] is None:
+        model["name"] = fitting
+    elif model["name"] in choices.MODELS and model["name"] != fitting:
+        _refuse("model.name", model["name"], f"{fitting} for model.latents {model['latents']}, or None")
     for section in ("dataset", "model", "estimator"):
         if choices.is_import_path(config[section]["name"]):
             _check_import(f"{section}.name", config[section]["name"])
@@ -265,8 +283,8 @@ def _resolve_objective(config: dict) -> None:
         _refuse("objective.stop_q", True, "False or None: a multi-sample bound keeps the derivative of log q")
     if objective["stop_q"] is None:
         objective["stop_q"] = not bound
-    if bound and len(latents) > 1:
-        _refuse("model.latents", latents, "one layer, for the multisample objective")
+    if bound and (len(latents) > 1 or choices.has_classes(latents)):
+        _refuse("model.latents", latents, "one layer of bits, for the multisample objective")
     if not bound and objective["num_samples"] not in (None, 1):
         accepted = "1 or None for the elbo; estimator.options.num_pairs or .num_samples average several draws"
         _refuse("objective.num_samples", objective["num_samples"], accepted)
@@ -288,15 +306,17 @@ def _resolve_estimators(config: dict) -> None:
 
 def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[str, Any]) -> choices.EstimatorSpec:
     """The estimator, by default with the objective's K; refused if it is not for the objective or the model."""
-    objective, layers = config["objective"], len(config["model"]["latents"])
+    objective, latents = config["objective"], config["model"]["latents"]
+    layers, known = len(latents), choices.estimators_for(latents)
     own, bound = choices.is_import_path(spec.name), objective["name"] == "multisample"
     name_field = "estimator.name" if field == "estimator" else field
     if own:
         _check_import(name_field, spec.name)
     else:
-        fitting = [n for n in dj.estimator_names() if (dj.estimator_info(n).objective == "bound") == bound]
+        fitting = [n for n in known.estimator_names() if (known.estimator_info(n).objective == "bound") == bound]
         if spec.name not in fitting:
-            _refuse(name_field, spec.name, f"{', '.join(fitting)} for the objective {objective['name']}")
+            where = " and categorical variables" if known is dj.categorical else ""
+            _refuse(name_field, spec.name, f"{', '.join(fitting)} for the objective {objective['name']}{where}")
     if layers > 1 and spec.name not in dj.hierarchical_names():
         accepted = f"{', '.join(dj.hierarchical_names())} for a model with {layers} stochastic layers"
         _refuse(name_field, spec.name, accepted)
@@ -308,7 +328,7 @@ def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[
         if field == "estimator" and objective["num_samples"] not in (None, spec.options[option]):
             _refuse(field, str(spec), f"{option}={size}, which is objective.num_samples, or no {option}")
     try:
-        choices.estimator_builder(spec, layers, config["estimator"]["network_sees_image"])
+        choices.estimator_builder(spec, latents, config["estimator"]["network_sees_image"])
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{field} is {str(spec)!r}: {error}") from error
     return spec

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import figure as figures
 from matplotlib.axes import Axes
 
-from disarm_jax import bernoulli, data
+from disarm_jax import data
 from disarm_jax.experiment.run import Prepared
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.step import State
@@ -77,7 +77,7 @@ def draw_samples(run_dir: RunDir, prepared: Prepared, state: State) -> None:
     images = prepared.dataset.test[:COLUMNS]
     x = data.binarize(binarize_key, images, prepared.config["dataset"]["binarization"])
     logits = model.apply({"params": params}, 0, x, method="encode")
-    b = bernoulli.sample(encode_key, logits, 1)[0]
+    b = model.law.sample(encode_key, logits, 1)[0]
     rebuilt = jax.nn.sigmoid(model.apply({"params": params}, b, method="decode"))
     drawn = model.apply({"params": params}, prior_key, 2 * COLUMNS, method="sample")
     blocks = {"data": np.asarray(x), "reconstructions": np.asarray(rebuilt), "prior samples": np.asarray(drawn)}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import disarm_jax as dj
-from disarm_jax import bernoulli, formulas
+from disarm_jax import formulas
 from disarm_jax.estimators.contract import attach
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.models import BernoulliVAE
@@ -140,7 +140,7 @@ def _apply(
         return est.apply(tunables, key, x, layers, f)
     logits = layers[0](x)
     out = est.apply(tunables, key, logits, f)
-    found, expected = (out.value.shape, out.grad.shape), (logits.shape[:-1], logits.shape)
+    found, expected = (out.value.shape, out.grad.shape), (x.shape[:-1], logits.shape)
     if found != expected:  # it would broadcast, and train on a wrong gradient
         raise ConfigError(f"the estimator returned value and grad of shapes {found} for logits of {logits.shape}")
     return dj.HierarchicalEstimate(out.value, (out.grad,), (logits,))
@@ -150,7 +150,8 @@ def _own_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array) 
     """The bound `[B]` of samples of their own, differentiable in decoder and prior alone."""
     layers, f = _layers_and_f(objective, params | lax.stop_gradient({"encoder": params["encoder"]}), x)
     keys = jax.random.split(key, len(layers))
-    b = [bernoulli.sample(keys[0], layers[0](x), objective.num_samples)]
+    law = objective.model.law
+    b = [law.sample(keys[0], layers[0](x), objective.num_samples)]
     for t in range(1, len(layers)):
-        b.append(bernoulli.sample(keys[t], layers[t](b[-1]), 1)[0])
+        b.append(law.sample(keys[t], layers[t](b[-1]), 1)[0])
     return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))

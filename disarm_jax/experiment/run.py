@@ -75,10 +75,10 @@ def _make_model(config: Mapping[str, Any], train_mean: np.ndarray) -> Any:
         model = choices.make_model(config, len(train_mean), train_mean)
     except TypeError as error:
         raise ConfigError(f"model.name is {config['name']!r} with the options {config['options']}: {error}") from error
-    for method in ("init", "apply", "encode", "decode", "log_joint", "sample"):
-        if not callable(getattr(model, method, None)):
+    for part in ("init", "apply", "encode", "decode", "log_joint", "sample", "law"):
+        if not hasattr(model, part):
             accepted = "a Flax module with the methods of BernoulliVAE"
-            raise ConfigError(f"model.name is {config['name']!r}, which has no {method}; accepted: {accepted}")
+            raise ConfigError(f"model.name is {config['name']!r}, which has no {part}; accepted: {accepted}")
     return model
 
 

@@ -187,7 +187,7 @@ def write_text(file: pathlib.Path, text: str) -> None:
 def default_workdir(config: Mapping[str, Any]) -> pathlib.Path:
     """A readable directory under runs/ that is the same for the same config, so that a repeated command continues."""
     model, estimator = config["model"], config["estimator"]["name"].rsplit(":")[-1]
-    widths = "x".join(map(str, model["latents"]))
+    widths = "x".join("of".join(map(str, np.atleast_1d(layer))) for layer in model["latents"])  # 200x200, 20of10
     kind = "nonlinear" if model["hidden"] else "linear"
     learnt = {field: value for field, value in flat(config) if not changeable(field)}
     digest = hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()[:8]

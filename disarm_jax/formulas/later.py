@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli
-from disarm_jax.formulas.paper import _centred, _prepare, _replace_each, disarm, reinforce_loo
+from disarm_jax.formulas.arrays import covariance, prepare
+from disarm_jax.formulas.paper import _centred, _replace_each, disarm, reinforce_loo
 
 
 def arms(logits: jax.Array, b: jax.Array, f_b: jax.Array) -> jax.Array:
@@ -70,7 +71,7 @@ def multisample_arms(logits: jax.Array, b: jax.Array, log_w: jax.Array) -> jax.A
     >>> dj.formulas.multisample_arms(jnp.zeros(1), group, jnp.array([[4.0], [2.0]]))
     Array([0.5], dtype=float32)
     """
-    alpha, (b,), (log_w,), dtype = _prepare(logits, (b,), (log_w,))
+    alpha, (b,), (log_w,), dtype = prepare(logits, (b,), (log_w,))
     if b.shape[0] < 2:
         raise ValueError(f"multisample_arms needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
     (centred,) = _centred(log_w.reshape(-1, *log_w.shape[2:]))
@@ -106,7 +107,7 @@ def double_cv(logits: jax.Array, b: jax.Array, f_b: jax.Array, slope: jax.Array,
     >>> dj.formulas.double_cv(jnp.zeros(2), b, jnp.array([3.0, 0.0]), slope, jnp.array(-1.0))
     Array([0.75, 0.75], dtype=float32)
     """
-    alpha, (b, slope), (f_b,), dtype = _prepare(logits, (b, slope), (f_b,))
+    alpha, (b, slope), (f_b,), dtype = prepare(logits, (b, slope), (f_b,))
     scale, num_samples = jnp.asarray(scale, alpha.dtype), b.shape[0]
     if num_samples < 2:
         raise ValueError(f"double_cv needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
@@ -138,7 +139,7 @@ def rodeo(logits: jax.Array, b: jax.Array, f_b: jax.Array, h: jax.Array, h_flipp
     >>> dj.formulas.rodeo(jnp.zeros(2), b, jnp.array([4.0, 3.0]), h, jnp.zeros((2, 2, 2)))  # REINFORCE-LOO
     Array([0.5, 0. ], dtype=float32)
     """
-    alpha, (b, *h_flipped), (f_b, *h), dtype = _prepare(logits, (b, *h_flipped), (f_b, *h))
+    alpha, (b, *h_flipped), (f_b, *h), dtype = prepare(logits, (b, *h_flipped), (f_b, *h))
     num_samples, dim = b.shape[0], b.shape[-1]
     if num_samples < 2:
         raise ValueError(f"rodeo needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
@@ -164,7 +165,7 @@ def leg(logits: jax.Array, b: jax.Array, f_b: jax.Array, f_flipped: jax.Array) -
     >>> dj.formulas.leg(jnp.zeros(2), jnp.array([1.0, 0.0]), jnp.array(4.0), jnp.array([2.0, 3.0]))
     Array([ 0.5 , -0.25], dtype=float32)
     """
-    alpha, (b, f_flipped), (f_b,), dtype = _prepare(logits, (b, f_flipped), (f_b,))
+    alpha, (b, f_flipped), (f_b,), dtype = prepare(logits, (b, f_flipped), (f_b,))
     return (_variance(alpha) * (2 * b - 1) * (f_b[..., None] - f_flipped)).astype(dtype)
 
 
@@ -184,7 +185,7 @@ def bitflip(logits: jax.Array, b: jax.Array, b_flipped: jax.Array, f_b: jax.Arra
     >>> dj.formulas.bitflip(jnp.zeros(2), *pair, jnp.array(4.0), jnp.array(2.0))
     Array([1., 0.], dtype=float32)
     """
-    alpha, (b, b_flipped), (f_b, f_b_flipped), dtype = _prepare(logits, (b, b_flipped), (f_b, f_b_flipped))
+    alpha, (b, b_flipped), (f_b, f_b_flipped), dtype = prepare(logits, (b, b_flipped), (f_b, f_b_flipped))
     return (b.shape[-1] * _variance(alpha) * (b - b_flipped) * (f_b - f_b_flipped)[..., None]).astype(dtype)
 
 
@@ -233,7 +234,7 @@ def straight_through(logits: jax.Array, slope: jax.Array) -> jax.Array:
     >>> dj.formulas.straight_through(jnp.zeros(2), jnp.array([4.0, 2.0]))
     Array([1. , 0.5], dtype=float32)
     """
-    alpha, (slope,), _, dtype = _prepare(logits, (slope,), ())
+    alpha, (slope,), _, dtype = prepare(logits, (slope,), ())
     return (_variance(alpha) * slope).astype(dtype)
 
 
@@ -251,7 +252,7 @@ def gumbel_sigmoid(z: jax.Array, slope: jax.Array, temperature: float) -> jax.Ar
     >>> dj.formulas.gumbel_sigmoid(jnp.zeros(2), jnp.array([4.0, 2.0]), 0.5)
     Array([2., 1.], dtype=float32)
     """
-    z, (slope,), _, dtype = _prepare(z, (slope,), (), name="z")
+    z, (slope,), _, dtype = prepare(z, (slope,), (), name="z")
     return (_variance(z / temperature) / temperature * slope).astype(dtype)
 
 
@@ -269,7 +270,7 @@ def reinmax(logits: jax.Array, b: jax.Array, slope: jax.Array) -> jax.Array:
     >>> dj.formulas.reinmax(jnp.zeros(2), jnp.array([1.0, 0.0]), jnp.array([4.0, 2.0]))
     Array([1. , 0.5], dtype=float32)
     """
-    alpha, (b, slope), _, dtype = _prepare(logits, (b, slope), ())
+    alpha, (b, slope), _, dtype = prepare(logits, (b, slope), ())
     return (0.5 * jnp.abs(bernoulli.score(alpha, b)) * slope).astype(dtype)
 
 
@@ -280,7 +281,5 @@ def _variance(alpha: jax.Array) -> jax.Array:
 
 def _covariance_and_weight(name: str, logits: jax.Array, b: jax.Array, f_b: jax.Array) -> tuple:
     """REINFORCE-LOO of the samples, p(1−p)/c of the copula, and the dtype of the result."""
-    alpha, (b,), (f_b,), dtype = _prepare(logits, (b,), (f_b,))
-    if b.shape[0] < 2:
-        raise ValueError(f"{name} needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
-    return reinforce_loo(alpha[0], b, f_b), bernoulli.copula_weight(alpha[0], b.shape[0]), dtype
+    alpha, (b,), (f_b,), dtype = prepare(logits, (b,), (f_b,))
+    return covariance(name, b, f_b), bernoulli.copula_weight(alpha[0], b.shape[0]), dtype

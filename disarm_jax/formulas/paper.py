@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli
+from disarm_jax.formulas.arrays import covariance, prepare
 from disarm_jax.formulas.configurations import all_signal, check_configurations, cyclic_signal
 
 BASELINES = ("arithmetic", "geometric")
@@ -23,7 +24,7 @@ def reinforce(logits: jax.Array, b: jax.Array, f_b: jax.Array) -> jax.Array:
     >>> dj.formulas.reinforce(jnp.zeros(2), jnp.array([[1.0, 0.0]]), jnp.array([4.0]))
     Array([ 2., -2.], dtype=float32)
     """
-    alpha, (b,), (f_b,), dtype = _prepare(logits, (b,), (f_b,))
+    alpha, (b,), (f_b,), dtype = prepare(logits, (b,), (f_b,))
     return jnp.mean(f_b[..., None] * bernoulli.score(alpha, b), axis=0).astype(dtype)
 
 
@@ -44,12 +45,8 @@ def reinforce_loo(logits: jax.Array, b: jax.Array, f_b: jax.Array) -> jax.Array:
     >>> dj.formulas.reinforce_loo(jnp.zeros(2), jnp.array([[1.0, 0.0], [0.0, 0.0]]), jnp.array([4.0, 3.0]))
     Array([0.5, 0. ], dtype=float32)
     """
-    _, (b,), (f_b,), dtype = _prepare(logits, (b,), (f_b,))
-    if b.shape[0] < 2:
-        raise ValueError(f"reinforce_loo needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
-    deviation = (f_b - jnp.mean(f_b, axis=0, keepdims=True))[..., None]
-    covariance = jnp.sum(deviation * (b - jnp.mean(b, axis=0, keepdims=True)), axis=0) / (b.shape[0] - 1)
-    return covariance.astype(dtype)
+    _, (b,), (f_b,), dtype = prepare(logits, (b,), (f_b,))
+    return covariance("reinforce_loo", b, f_b).astype(dtype)
 
 
 def arm(u: jax.Array, f_b: jax.Array, f_b_tilde: jax.Array) -> jax.Array:
@@ -66,7 +63,7 @@ def arm(u: jax.Array, f_b: jax.Array, f_b_tilde: jax.Array) -> jax.Array:
     >>> dj.formulas.arm(jnp.array([0.75, 0.5]), jnp.array(4.0), jnp.array(2.0))
     Array([0.5, 0. ], dtype=float32)
     """
-    u, _, (f_b, f_b_tilde), dtype = _prepare(u, (u,), (f_b, f_b_tilde), name="u")
+    u, _, (f_b, f_b_tilde), dtype = prepare(u, (u,), (f_b, f_b_tilde), name="u")
     return (0.5 * (f_b - f_b_tilde)[..., None] * (2 * u - 1)).astype(dtype)
 
 
@@ -86,7 +83,7 @@ def disarm(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, f_b: jax.Array, 
     >>> dj.formulas.disarm(jnp.zeros(2), jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]), jnp.array(4.0), jnp.array(2.0))
     Array([ 0.5, -0.5], dtype=float32)
     """
-    alpha, (b, b_tilde), (f_b, f_b_tilde), dtype = _prepare(logits, (b, b_tilde), (f_b, f_b_tilde))
+    alpha, (b, b_tilde), (f_b, f_b_tilde), dtype = prepare(logits, (b, b_tilde), (f_b, f_b_tilde))
     weight = jax.nn.sigmoid(jnp.abs(alpha))
     return (0.5 * (f_b - f_b_tilde)[..., None] * (b - b_tilde) * weight).astype(dtype)
 
@@ -117,7 +114,7 @@ def interpolated(
     >>> dj.formulas.interpolated(jnp.zeros(2), *pair, jnp.array(4.0), jnp.array(2.0), jnp.array(0.0))
     Array([1., 0.], dtype=float32)
     """
-    alpha, (b, b_tilde), (f_b, f_b_tilde), dtype = _prepare(logits, (b, b_tilde), (f_b, f_b_tilde))
+    alpha, (b, b_tilde), (f_b, f_b_tilde), dtype = prepare(logits, (b, b_tilde), (f_b, f_b_tilde))
     beta = bernoulli.lift(jnp.asarray(beta, alpha.dtype), b.ndim)
     likely = jax.nn.sigmoid(jnp.abs(alpha))
     weight = likely / (beta + (1 - beta) * likely)
@@ -140,7 +137,7 @@ def relax(logits: jax.Array, b: jax.Array, f_b: jax.Array, control_tilde: jax.Ar
     >>> dj.formulas.relax(jnp.zeros(1), jnp.ones(1), jnp.array(3.0), jnp.array(1.0), jnp.array([0.25]))
     Array([1.25], dtype=float32)
     """
-    alpha, (b, slope), (f_b, control_tilde), dtype = _prepare(logits, (b, slope), (f_b, control_tilde))
+    alpha, (b, slope), (f_b, control_tilde), dtype = prepare(logits, (b, slope), (f_b, control_tilde))
     return ((f_b - control_tilde)[..., None] * bernoulli.score(alpha, b) + slope).astype(dtype)
 
 
@@ -172,7 +169,7 @@ def vimco(logits: jax.Array, b: jax.Array, log_w: jax.Array, *, baseline: str = 
     Array([0.], dtype=float32)
     """
     check_baseline(baseline)
-    alpha, (b,), (log_w,), dtype = _prepare(logits, (b,), (log_w,))
+    alpha, (b,), (log_w,), dtype = prepare(logits, (b,), (log_w,))
     num_samples = b.shape[0]
     if num_samples < 2:
         raise ValueError(f"vimco needs at least 2 samples on the first axis of b, got b of shape {b.shape}")
@@ -221,7 +218,7 @@ def multisample_disarm(
     >>> dj.formulas.multisample_disarm(jnp.zeros(1), *pairs, jnp.array([4.0]), jnp.array([2.0]))
     Array([0.5], dtype=float32)
     """
-    alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = _prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
+    alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
     check_configurations(configurations, b.shape[0])
     log_w, log_w_tilde = _centred(log_w, log_w_tilde)
     if configurations == "paper":
@@ -245,32 +242,11 @@ def naive_multisample_disarm(
     >>> dj.formulas.naive_multisample_disarm(jnp.zeros(1), *pairs, jnp.array([4.0]), jnp.array([2.0]))
     Array([0.5], dtype=float32)
     """
-    alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = _prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
+    alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
     log_w, log_w_tilde = _centred(log_w, log_w_tilde)
     signal = 0.5 * (bound(log_w) - bound(log_w_tilde))
     weight = jax.nn.sigmoid(jnp.abs(alpha))
     return jnp.sum(signal[None, ..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
-
-
-def _prepare(logits: jax.Array, bits: tuple, values: tuple, name: str = "logits") -> tuple:
-    """All arrays in one wide dtype, logits with the rank of the samples, and the dtype of the result.
-
-    Shapes that do not fit are refused, since broadcasting them would give a wrong gradient without a word.
-    """
-    logits = bernoulli.as_logits(logits, name)
-    bits, values = tuple(map(jnp.asarray, bits)), tuple(map(jnp.asarray, values))
-    shape = bits[0].shape
-    for array in bits:
-        if array.shape != shape:
-            raise ValueError(f"samples must have one shape, got {shape} and {array.shape}")
-    for array in values:
-        if array.shape != shape[:-1]:
-            raise ValueError(f"values of samples {shape} must have the shape {shape[:-1]}, got {array.shape}")
-    if logits.ndim > len(shape) or logits.shape != shape[len(shape) - logits.ndim :]:
-        raise ValueError(f"samples of shape {shape} do not fit logits of shape {logits.shape}")
-    wide = bernoulli.wide_dtype(logits, *values)
-    alpha = bernoulli.lift(logits.astype(wide), len(shape))
-    return alpha, tuple(a.astype(wide) for a in bits), tuple(a.astype(wide) for a in values), logits.dtype
 
 
 def _centred(*log_w: jax.Array) -> tuple[jax.Array, ...]:

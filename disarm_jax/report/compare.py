@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-import disarm_jax as dj
 from disarm_jax.data import recorded
+from disarm_jax.experiment import choices
 from disarm_jax.report import paper
 from disarm_jax.report.pools import Pool, Value, settings_of
 
@@ -185,17 +185,18 @@ def evaluations_of(config: Mapping[str, Any]) -> int | None:
 
     With T stochastic layers 1 + T (n − 1) for groups of n samples, RELAX 1 + 2 T.
     """
-    name, layers = config["estimator"]["name"], len(config["model"]["latents"])
-    if name not in dj.estimator_names():
+    name, latents = config["estimator"]["name"], config["model"]["latents"]
+    layers, known = len(latents), choices.estimators_for(latents)
+    if name not in known.estimator_names():
         return None
     if layers > 1 and name == "relax":
         return 1 + 2 * layers
     try:
-        evaluations = dj.estimator_info(name, **config["estimator"]["options"]).evaluations
+        evaluations = known.estimator_info(name, **config["estimator"]["options"]).evaluations
     except (TypeError, ValueError):  # options of a later version
         return None
     if evaluations == "D + 1":
-        evaluations = config["model"]["latents"][0] + 1
+        evaluations = latents[0] + 1
     return 1 + layers * (evaluations - 1) if layers > 1 else evaluations
 
 
@@ -216,7 +217,7 @@ def _work(pool: Pool) -> tuple:
     bound = config["objective"]["name"] == "multisample"
     size = evaluations_of(config) if bound else None  # K pairs are compared with 2K samples
     model = config["model"]
-    shape = (model["name"], tuple(model["latents"]), tuple(model["hidden"]))
+    shape = (model["name"], model["latents"], model["hidden"])
     return config["dataset"]["name"], shape, config["batch_size"], bound, size
 
 

@@ -12,7 +12,7 @@ def model_name(config: Mapping[str, Any]) -> str:
     layers = f"{len(latents)}-Layer " if len(latents) > 1 else ""
     name = layers + ("Nonlinear" if hidden else "Linear")
     usual = all(width == 200 for width in latents) and hidden in ([], [200, 200])
-    return name if usual else f"{name}, bits {latents}" + (f", hidden {hidden}" if hidden else "")
+    return name if usual else f"{name}, latents {latents}" + (f", hidden {hidden}" if hidden else "")
 
 
 def estimator_name(config: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from disarm_jax.experiment.choices import has_classes
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name
 
@@ -173,7 +174,7 @@ def place_of(config: Mapping[str, Any]) -> Place | None:
     kind = "nonlinear" if model["hidden"] else "linear" if layers == 1 else f"layers_{layers}"
     column = f"{estimator}_{objective['num_samples']}" if multisample else estimator
     place = Place(config["dataset"]["name"], kind, column)
-    fits = (place, "train") in NUMBERS and not (model["hidden"] and layers > 1)
+    fits = (place, "train") in NUMBERS and not (model["hidden"] and layers > 1) and not has_classes(model["latents"])
     return place if fits and multisample == (column in MULTISAMPLE) else None
 
 

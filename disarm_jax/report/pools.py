@@ -113,14 +113,14 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         if field.split(".")[0] in CADENCE or (field in _NOT_LEARNT and not own_data) or value == {}:
             continue
         option = field.removeprefix("estimator.options.")
-        if option == field or not _is_default(config["estimator"]["name"], option, value):
+        if option == field or not _is_default(config, option, value):
             settings[field] = value
     return settings
 
 
-def _is_default(estimator: str, option: str, value: Any) -> bool:
+def _is_default(config: Mapping[str, Any], option: str, value: Any) -> bool:
     try:
-        return choices.default_option(estimator, option) == value
+        return choices.default_option(config["estimator"]["name"], option, config["model"]["latents"]) == value
     except (AttributeError, KeyError, TypeError):  # an own estimator, or an option of the hierarchical form alone
         return False
 

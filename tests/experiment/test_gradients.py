@@ -76,7 +76,7 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q):
     """The model's gradient is that of `expectation`; the tunables' is that of the summed squares, by plain autodiff."""
     model, params = make(depth)
     objective, x = Objective(model, 1, stop_q, shared_samples=True), jnp.asarray(X)
-    est = estimator_builder(EstimatorSpec(name, options), depth, network_sees_image=True)(x)
+    est = estimator_builder(EstimatorSpec(name, options), model.latents, network_sees_image=True)(x)
     tunables = init_tunables(objective, est, params, jax.random.key(1), x)
 
     @jax.jit
@@ -109,7 +109,7 @@ def test_independent_samples_for_decoder_and_prior(depth, name, num_samples):
     """The encoder's gradient stays, the others come from other samples: the same mean, by a z-test of 4.5 errors."""
     model, params = make(depth)
     options = {"num_samples": num_samples} if name == "vimco" else {}
-    est, x = estimator_builder(EstimatorSpec(name, options), depth, True)(X), jnp.asarray(X)
+    est, x = estimator_builder(EstimatorSpec(name, options), model.latents, True)(X), jnp.asarray(X)
     stop_q = name != "vimco"
 
     @jax.jit

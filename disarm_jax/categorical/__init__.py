@@ -1,0 +1,45 @@
+"""Low-variance gradients for categorical latent variables, after Dong, Mnih & Tucker (NeurIPS 2021).
+
+As the estimators for bits, with softmax logits `[*batch, D, C]` for D variables of C classes, one-hot samples
+`[N, *batch, D, C]`, f from these to `[N, *batch]`, and grad `[*batch, D, C]`. `expectation`, `variance_loss` and
+`gradient_variance` are the same functions as for bits.
+"""
+
+from disarm_jax.categorical import formulas
+from disarm_jax.categorical.coupled import disarm_iw, disarm_sb, disarm_tree, reinforce_loo
+from disarm_jax.categorical.distribution import (
+    Tree,
+    antithetic_pairs,
+    ascending_sticks,
+    balanced_tree,
+    log_prob,
+    sample,
+    sticks,
+)
+from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
+from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
+from disarm_jax.estimators.gradients import expectation, gradient_variance, variance_loss
+
+__all__ = [
+    "Tree",
+    "antithetic_pairs",
+    "ascending_sticks",
+    "balanced_tree",
+    "disarm_iw",
+    "disarm_sb",
+    "disarm_tree",
+    "estimator_info",
+    "estimator_names",
+    "expectation",
+    "formulas",
+    "gradient_variance",
+    "gumbel_softmax",
+    "log_prob",
+    "make_estimator",
+    "reinforce_loo",
+    "reinmax",
+    "sample",
+    "sticks",
+    "straight_through",
+    "variance_loss",
+]

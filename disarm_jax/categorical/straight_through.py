@@ -1,0 +1,90 @@
+"""Straight-through, Gumbel-softmax and ReinMax for classes: one sample, ∇f at it, and a bias. Here for comparison."""
+
+from typing import Any
+
+import jax
+
+from disarm_jax.categorical import distribution, formulas
+from disarm_jax.categorical.coupled import no_params
+from disarm_jax.estimators import contract
+from disarm_jax.estimators.slopes import from_slopes
+from disarm_jax.estimators.straight_through import check_relaxation
+from disarm_jax.estimators.types import Estimator
+
+_WHO = "Straight-through, Gumbel-softmax and ReinMax"
+
+
+@contract.factory
+def straight_through() -> Estimator:
+    """Biased: straight-through (Bengio et al., 2013), ∇f(z) · ∂softmax, as if z were its own mean.
+
+    Exact only for an f that is linear in each variable. One evaluation of f at a sample, where it is differentiated.
+
+    Example:
+      >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
+      >>> print(dj.categorical.straight_through().apply((), jax.random.key(0), jnp.zeros((1, 2)), f).grad)
+      [[-1.  1.]]
+    """
+
+    def gradient(params, logits, z, noise, f_z, slope):
+        return formulas.straight_through(logits, slope[0])
+
+    return _from_one_sample(gradient)
+
+
+@contract.factory
+def reinmax() -> Estimator:
+    """Biased: ReinMax (Liu et al., 2023), straight-through corrected to second order.
+
+    Exact only for an f that is at most quadratic in each variable. One evaluation of f at a sample, where it is
+    differentiated.
+
+    Example:
+      >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
+      >>> print(dj.categorical.reinmax().apply((), jax.random.key(0), jnp.zeros((1, 2)), f).grad)
+      [[-1.  1.]]
+    """
+
+    def gradient(params, logits, z, noise, f_z, slope):
+        return formulas.reinmax(logits, z[0], slope[0])
+
+    return _from_one_sample(gradient)
+
+
+@contract.factory
+def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
+    """Biased: Gumbel-softmax, also Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂softmax(x/τ), x logits + noise.
+
+    With `hard`, f is evaluated and differentiated at the sample, the largest of x, once. Without, it is differentiated
+    at the relaxed sample softmax(x/τ), and evaluated at the sample in a call of its own, because `value` is a mean of f
+    over samples. The bias vanishes only as τ → 0, while the variance grows.
+
+    Args:
+      temperature: τ, positive.
+      hard: whether ∇f is taken at the sample or at the relaxed sample.
+
+    Example:
+      >>> est = dj.categorical.gumbel_softmax(temperature=0.5, hard=False)
+      >>> out = est.apply((), jax.random.key(0), jnp.zeros((5, 3, 10)), lambda z: z[..., 0].sum(-1))
+      >>> out.value.shape, out.grad.shape
+      ((5,), (5, 3, 10))
+    """
+    check_relaxation(temperature, hard)
+
+    def gradient(params, logits, z, noise, f_z, slope):
+        return formulas.gumbel_softmax(distribution.perturb(logits, noise), slope[0], temperature)
+
+    def relax(logits, noise):
+        return jax.nn.softmax(distribution.perturb(logits, noise) / temperature, axis=-1)[None]
+
+    return _from_one_sample(gradient, relax=None if hard else relax)
+
+
+def _from_one_sample(gradient: Any, **options: Any) -> Estimator:
+    return from_slopes(_WHO, _one_sample, gradient, init=no_params, event_ndim=2, **options)
+
+
+def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """z `[1, *batch, D, C]` and the Gumbel noise `[*batch, D, C]` that made it."""
+    noise = distribution.gumbel_noise(key, logits.shape, logits.dtype)
+    return distribution.argmax(distribution.perturb(logits, noise), logits.dtype)[None], noise
