@@ -15,7 +15,14 @@ from disarm_jax.estimators.relaxation import rebar, relax
 from disarm_jax.estimators.score_function import reinforce, reinforce_loo
 from disarm_jax.estimators.straight_through import gumbel_sigmoid, reinmax, straight_through
 from disarm_jax.estimators.table import EstimatorInfo
-from disarm_jax.estimators.taylor import disarm_quadratic, disarm_taylor, disarm_taylor_cross, muprop, taylor
+from disarm_jax.estimators.taylor import (
+    arms_quadratic,
+    disarm_quadratic,
+    disarm_taylor,
+    disarm_taylor_cross,
+    muprop,
+    taylor,
+)
 from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
 
 __version__ = "0.1.0"
@@ -31,6 +38,7 @@ __all__ = [
     "arm",
     "arms",
     "arms_interpolated",
+    "arms_quadratic",
     "bernoulli",
     "bitflip",
     "categorical",

@@ -45,7 +45,8 @@ EVERY_ONE = (
     "gumbel_sigmoid, reinmax, rebar, relax, reinforce_loo(num_samples=3), arms(num_samples=3), "
     "double_cv(num_samples=3), disarm_taylor, disarm_quadratic, reinforce_loo(num_samples=4), disarm(num_pairs=2), "
     "arms(num_samples=4), double_cv(num_samples=4), rodeo(num_samples=4), disarm_taylor_cross, ugc, "
-    "disarm_quadratic(num_pairs=2), reinforce_loo(num_samples=8), disarm(num_pairs=4), arms(num_samples=8), leg"
+    "disarm_quadratic(num_pairs=2), arms_quadratic, reinforce_loo(num_samples=8), disarm(num_pairs=4), "
+    "arms(num_samples=8), leg"
 )
 EVERY_ONE_OF_A_CHAIN = "disarm, reinforce_loo, arm, relax, arms(num_samples=3), disarm_taylor, disarm_quadratic"
 

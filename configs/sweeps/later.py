@@ -3,7 +3,8 @@
     python -m scripts.sweep --config configs/sweeps/later.py --out runs/later
 
 DisARM, RELAX, DisARM with the quadratic control variate and ARMS with 4 samples on linear and nonlinear MNIST and
-FashionMNIST; on MNIST also the first-order expansion, DoubleCV and RODEO. Checkpoints are kept at 10,000, 20,000, … steps for `scripts.compare`.
+FashionMNIST; on MNIST also the first-order expansion, DoubleCV and RODEO. Checkpoints are kept at 10,000, 20,000, …
+steps for `scripts.compare`.
 
 Time: about 95 minutes of one core in all.
 """

@@ -3,8 +3,8 @@
     python -m scripts.sweep --config configs/sweeps/later.py --out runs/later           # one layer, 50,000 steps
     python -m scripts.sweep --config configs/sweeps/quadratic.py --out runs/quadratic
 
-Linear MNIST with DisARM, with the control variate and without it: 200,000 steps and two seeds, and 50,000 steps at three
-and ten times the paper's learning rate. Two layers for 30,000 steps with four estimators.
+Linear MNIST with DisARM, with the control variate and without it: 200,000 steps and two seeds, and 50,000 steps at
+three and ten times the paper's learning rate. Two layers for 30,000 steps with four estimators.
 
 Time: about 55 minutes of one core in all.
 """

@@ -36,6 +36,13 @@ _ENTRIES = {
         "Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
         "When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.",
     ),
+    "arms_quadratic": Entry(
+        taylor.arms_quadratic,
+        and_the_mean(samples),
+        "disarm_jax; the expansion of Gu et al., MuProp, ICLR 2016, to second order, on ARMS",
+        "As disarm_quadratic, with more than two evaluations: the least variance of all here, per evaluation.",
+        needs_grad=True,
+    ),
     "bitflip": Entry(
         flips.bitflip,
         always(2),

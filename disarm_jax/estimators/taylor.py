@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import antithetic, contract, score_function
+from disarm_jax.estimators import antithetic, contract, copula, score_function
 from disarm_jax.estimators.chain import chain_keys
 from disarm_jax.estimators.composed import as_composed
 from disarm_jax.estimators.expansion import expand, floats, variance_of_bits
@@ -176,6 +176,28 @@ def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1
       Array([0.75, 0.75, 0.75], dtype=float32)
     """
     return taylor(antithetic.disarm(num_pairs=num_pairs), order=2, init_scale=init_scale, probes=probes)
+
+
+@contract.factory
+def arms_quadratic(*, num_samples: int = 4, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1) -> Estimator:
+    """ARMS on f less its second-order expansion at the mean, whose gradient is added.
+
+    As `disarm_quadratic`, with more than two evaluations of f: n of them and one at the mean. It is
+    `taylor(arms(), order=2)`, with its `params`.
+
+    Args:
+      num_samples: n, number of samples from the Dirichlet copula, at least 2.
+      init_scale: λ₁ and λ₂ at the start.
+      probes: number of random signs that estimate the diagonal of the Hessian, see `taylor`.
+
+    Example:
+      >>> est = dj.arms_quadratic(probes=3)  # as many probes as bits: the diagonal is exact
+      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
+      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: b.sum(-1) ** 2)
+      >>> print(out.grad[0].round(4))  # exact for a quadratic f
+      [0.75 0.75 0.75]
+    """
+    return taylor(copula.arms(num_samples=num_samples), order=2, init_scale=init_scale, probes=probes)
 
 
 @contract.factory

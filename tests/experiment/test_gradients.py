@@ -86,7 +86,9 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q):
         arguments = (params, estimator_key, x)
         by_library = jax.value_and_grad(value_by_expectation, argnums=3)(objective, est, tunables, *arguments)
         own_loss = depth == 1 and est.variance_loss is not None  # β changes the law of the samples
-        if own_loss or "taylor" in name or name in ("muprop", "disarm_quadratic"):  # scales: squares of the logits'
+        if (
+            own_loss or "taylor" in name or name in ("muprop", "disarm_quadratic", "arms_quadratic")
+        ):  # scales: squares of the logits'
             layers = inference_layers(model, params)
             f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
             at = (layers[0](x), lambda b: f((b,))) if depth == 1 else (x, layers, f)
