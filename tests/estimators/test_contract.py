@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 NAMES = dj.estimator_names()
 BLACK_BOX = tuple(name for name in NAMES if not dj.estimator_info(name).needs_grad)
 ELSEWHERE = (
+    "arms_quadratic",
     "disarm_quadratic",
     "disarm_taylor",
     "muprop",

@@ -33,6 +33,7 @@ def value_by_expectation(objective, est, tunables, params, key, x):
     return dj.hierarchical_expectation(est)(tunables, key, x, layers, f).mean()
 
 
+EXPANSIONS = ("arms_quadratic", "disarm_quadratic", "disarm_taylor", "disarm_taylor_cross", "muprop")
 CASES = [
     *[(1, name, {}, True) for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"],
     *[(1, "vimco", {"num_samples": 3}, False), (1, "multisample_disarm", {"num_pairs": 3}, False)],
@@ -86,9 +87,7 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q):
         arguments = (params, estimator_key, x)
         by_library = jax.value_and_grad(value_by_expectation, argnums=3)(objective, est, tunables, *arguments)
         own_loss = depth == 1 and est.variance_loss is not None  # β changes the law of the samples
-        if (
-            own_loss or "taylor" in name or name in ("muprop", "disarm_quadratic", "arms_quadratic")
-        ):  # scales: squares of the logits'
+        if own_loss or name in EXPANSIONS:  # whose scales learn by the squares of the logits' gradient
             layers = inference_layers(model, params)
             f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
             at = (layers[0](x), lambda b: f((b,))) if depth == 1 else (x, layers, f)
