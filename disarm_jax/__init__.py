@@ -20,6 +20,7 @@ from disarm_jax.estimators.taylor import (
     disarm_quadratic,
     disarm_taylor,
     disarm_taylor_cross,
+    multisample_disarm_quadratic,
     muprop,
     taylor,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "make_estimator",
     "multisample_arms",
     "multisample_disarm",
+    "multisample_disarm_quadratic",
     "muprop",
     "naive_multisample_disarm",
     "rebar",

@@ -131,6 +131,7 @@ def from_samples(
     variance_loss: Callable | None = None,
     num_draws: int | None = None,
     of_differences: bool = False,
+    linear: Callable | None = None,
     event_ndim: int = 1,
 ) -> Estimator:
     """An estimator that evaluates f at hard samples only: a sampler and a formula.
@@ -148,6 +149,7 @@ def from_samples(
       num_draws: how many of the N samples have the law q, the first ones; the rest, flips of them, are for the formula
         alone, not for the value and the auxiliary output. None: all.
       of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
+      linear: for a bound, `(logits, b, h_b) -> [*batch, D]`, an unbiased estimate of ∂E h(b) from the same samples.
       event_ndim: 1 for bits `[*batch, D]`, 2 for classes: logits and grad `[*batch, D, C]`, b `[N, *batch, D, C]`.
     """
 
@@ -162,7 +164,7 @@ def from_samples(
         return (estimate, jax.tree.map(lambda leaf: leaf[:num_draws], aux)) if has_aux else estimate
 
     # For whoever composes estimators.
-    apply.of_bound, apply.of_differences = value is not mean_value, of_differences
+    apply.of_bound, apply.of_differences, apply.linear = value is not mean_value, of_differences, linear
     return Estimator(init, apply, variance_loss)
 
 

@@ -117,6 +117,14 @@ _ENTRIES = {
         "The default for a multi-sample bound; K pairs optimise the K-sample bound.",
         objective="bound",
     ),
+    "multisample_disarm_quadratic": Entry(
+        taylor.multisample_disarm_quadratic,
+        and_the_mean(pairs),
+        "disarm_jax; multi-sample DisARM with the expansion of MuProp, ICLR 2016, to second order",
+        "For a multi-sample bound of few samples with a smooth log w: half the variance at two pairs.",
+        objective="bound",
+        needs_grad=True,
+    ),
     "muprop": Entry(
         taylor.muprop,
         and_the_mean(samples),

@@ -2,7 +2,8 @@
 
 h₁ and h₂ are the terms of first and second order, and ∂E h_j/∂α is known. So base(h_j) − ∂E h_j is noise of mean zero,
 made of the samples that base(f) is made of and much like its noise, and base(f − f(p)) − Σ_j λ_j (base(h_j) − ∂E h_j)
-is unbiased for every λ if the base is.
+is unbiased for every λ if the base is. A multi-sample bound is not linear in f, but the noise of what is linear in the
+same samples serves as its control variate, too.
 """
 
 import math
@@ -15,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import antithetic, contract, copula, score_function
+from disarm_jax.estimators import antithetic, contract, copula, multisample, score_function
 from disarm_jax.estimators.chain import chain_keys
 from disarm_jax.estimators.composed import as_composed
 from disarm_jax.estimators.expansion import expand, floats, variance_of_bits
@@ -40,6 +41,9 @@ def taylor(
     Args:
       base: an unbiased estimator of E f(b) that is linear in f and does not itself differentiate it, which is checked
         by tracing it; whether an estimator of your own is unbiased and linear you have to know. It must know `has_aux`.
+        Or one of this package for a multi-sample bound with f = log w: what is subtracted is then the noise of the
+        expansion of log w in DisARM, ARMS or REINFORCE-LOO on the bound's own samples. The more samples the bound has,
+        the less there is to gain.
       order: 1 or 2.
       init_scale: λ₁ and λ₂ at the start; the second is not used for the first order.
       probes: number of random signs z whose z ⊙ Hz estimate the diagonal of H, where `Composed` does not give it;
@@ -52,7 +56,7 @@ def taylor(
       >>> out.grad[0]  # exact for a linear f
       Array([0.5, 0.5, 0.5], dtype=float32)
     """
-    _check_base(base)
+    of_bound = _check_base(base)
     contract.at_least("probes", probes, 1)
     if order not in ORDERS or not isinstance(order, int | np.integer) or isinstance(order, bool):
         raise ValueError(f"order must be 1 or 2, got {order!r}")
@@ -80,6 +84,8 @@ def taylor(
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
         logits = bernoulli.as_logits(logits)
         base_key, exact, rows = residuals(key, logits, f, has_aux)
+        if of_bound:
+            return bound(params, base_key, logits, exact, rows, has_aux)
 
         def base_of(weights):
             def weighted(b):
@@ -96,6 +102,17 @@ def taylor(
         estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
+    def bound(params, base_key, logits, exact, rows, has_aux):
+        def log_weights(b):
+            (_, *terms), (log_w, aux) = rows(b)
+            return log_w, (b, terms, aux)
+
+        alpha = bernoulli.stop_and_widen(logits)
+        out, (b, terms, aux) = base.apply(params["base"], base_key, alpha, log_weights, has_aux=True)
+        noise = (base.apply.linear(alpha, b, h) - known for h, known in zip(terms, exact, strict=True))
+        estimate = Estimate(out.value, contract.finish(out.grad - combine(params["scale"], noise), logits))
+        return (estimate, aux) if has_aux else estimate
+
     def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
         # The base's tunables move the law of the samples, which its own loss accounts for; the scales do not.
         logits = bernoulli.as_logits(logits)
@@ -110,6 +127,7 @@ def taylor(
         of_base = base.variance_loss(params["base"], base_key, bernoulli.stop_and_widen(logits), residual)
         return contract.sum_of_squares(of_scales) + of_base
 
+    apply.of_bound = of_bound
     return Estimator(init, contract.tuned_by_logits(apply), None if base.variance_loss is None else variance_loss)
 
 
@@ -201,6 +219,37 @@ def arms_quadratic(*, num_samples: int = 4, init_scale: tuple[float, float] = (1
 
 
 @contract.factory
+def multisample_disarm_quadratic(
+    *,
+    num_pairs: int = 1,
+    configurations: str = "paper",
+    init_scale: tuple[float, float] = (1.0, 1.0),
+    probes: int = 1,
+) -> Estimator:
+    """Multi-sample DisARM with the second-order expansion of log w at the mean as its control variate.
+
+    Unbiased for the derivative of the K-sample bound, for every λ₁ and λ₂; 2K evaluations of log w and one at the mean,
+    where it is differentiated twice. For one pair it is `disarm_quadratic`; its gain shrinks as K grows. It is
+    `taylor(multisample_disarm(), order=2)`, with its `params`.
+
+    Args:
+      num_pairs: K, number of antithetic pairs.
+      configurations: as in `multisample_disarm`.
+      init_scale: λ₁ and λ₂ at the start.
+      probes: number of random signs that estimate the diagonal of the Hessian, see `taylor`.
+
+    Example:
+      >>> est = dj.multisample_disarm_quadratic(num_pairs=5)
+      >>> params = est.init(jax.random.key(0), jnp.zeros((7, 3)))
+      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((7, 3)), lambda b: b.sum(-1))
+      >>> out.value.shape, out.grad.shape
+      ((7,), (7, 3))
+    """
+    base = multisample.multisample_disarm(num_pairs=num_pairs, configurations=configurations)
+    return taylor(base, order=2, init_scale=init_scale, probes=probes)
+
+
+@contract.factory
 def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
     """DisARM on f less a linear function, for each pair with the mean slope of f at the other pairs.
 
@@ -275,12 +324,13 @@ def scales(init_scale: tuple[float, ...], logits: jax.Array) -> tuple[jax.Array,
     return tuple(jnp.asarray(scale, dtype) for scale in init_scale)
 
 
-def _check_base(base: Estimator) -> None:
-    """Refuses what is seen not to be an estimator of E f(b) that is linear in f and does not differentiate it."""
+def _check_base(base: Estimator) -> bool:
+    """Whether it is of a bound; refuses what is seen to be no base: it must not differentiate f."""
     if not isinstance(base, Estimator):
         raise TypeError(f"base must be an Estimator, got {base!r}")
-    if getattr(base.apply, "of_bound", False):
-        raise ValueError("base must be linear in f, got an estimator of a multi-sample bound")
+    of_bound = getattr(base.apply, "of_bound", False)
+    if of_bound and getattr(base.apply, "linear", None) is None:
+        raise ValueError("base must be linear in f, or for a bound have a linear companion, got one without")
 
     @jax.custom_jvp
     def f(b):
@@ -296,3 +346,4 @@ def _check_base(base: Estimator) -> None:
         return base.apply(base.init(init_key, logits), key, logits, lambda b: (f(b), b), has_aux=True)
 
     jax.eval_shape(trial)  # without arguments: JAX may not be set up yet, and an array would do that
+    return of_bound

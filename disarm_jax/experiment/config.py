@@ -344,7 +344,8 @@ def _resolve_rest(config: dict) -> None:
     elif choices.is_import_path(name):
         train = test = config["objective"]["num_samples"]
     else:
-        train = test = dj.estimator_info(name, **config["estimator"]["options"]).evaluations
+        info = dj.estimator_info(name, **config["estimator"]["options"])
+        train = test = info.evaluations - info.needs_grad  # which is at the mean, not at a sample
     for split, samples in (("train", train), ("test", test)):
         if config["eval"][f"{split}_samples"] is None:
             config["eval"][f"{split}_samples"] = samples

@@ -23,6 +23,7 @@ ELSEWHERE = (
     "arms_quadratic",
     "disarm_quadratic",
     "disarm_taylor",
+    "multisample_disarm_quadratic",
     "muprop",
     "rebar",
     "relax",

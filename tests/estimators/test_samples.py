@@ -55,6 +55,16 @@ def expanded(formula, scale):
     return grad
 
 
+def expanded_bound(formula, linear, scale):
+    """The formula of a bound, less the noise that a linear one makes of the expansion on the same samples."""
+
+    def grad(logits, stack, f_stack):
+        noise = expanded(linear, scale)(logits, stack, np.zeros_like(f_stack))
+        return formula(logits, stack, f_stack) + noise
+
+    return grad
+
+
 def crossed(logits, stack, f_stack):
     """Two pairs, each with the mean slope of the multilinear f at the two samples of the other."""
     f, p, total = exact.table_function(2), expit(logits), 0.0
@@ -178,6 +188,14 @@ CASES = [
         2,
         expanded(halves(exact.disarm, True), (0.7, 1.2)),
         mean_value,
+    ),
+    (
+        "multisample_disarm_quadratic",
+        {"num_pairs": 2, "init_scale": (0.7, 1.2), "probes": 2},
+        1.0,
+        4,
+        expanded_bound(halves(exact.multisample_disarm, False), halves(exact.disarm, True), (0.7, 1.2)),
+        bound_of_pairs,
     ),
     (
         "arms_quadratic",
