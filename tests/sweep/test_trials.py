@@ -21,6 +21,7 @@ from scripts import sweep
 SWEEPS = {"elbo": 24, "layers": 36, "multisample": 24}
 
 
+@functools.cache  # resolving many configs takes seconds
 def trials_of(name):
     file = f"configs/sweeps/{name}.py"
     config = importlib.import_module(f"configs.sweeps.{name}").get_config()
