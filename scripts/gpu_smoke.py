@@ -28,6 +28,7 @@ from ml_collections import ConfigDict, config_flags
 from disarm_jax.data import DataError
 from disarm_jax.experiment.command_line import check_config_file, flag_errors, parse_flags
 from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.devices import keep_compiled_programs
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.train import train
 
@@ -123,4 +124,5 @@ if __name__ == "__main__":
     with flag_errors():
         define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
+    keep_compiled_programs()  # one device has the same ones three times on a CPU, and twice on a GPU
     app.run(main, flags_parser=parse_flags)

@@ -119,6 +119,7 @@ def launch(values: flags.FlagValues) -> int:
         where = {"slurm": f"slurm, each with {resources}", "debug": "debug, one after the other"}
         where["local"] = f"local, {len(shares)} at once: one each on {'; '.join(map(str, shares))}"
         return dry_run(tasks, plan(folder, record, values.rerun_failed), where[values.cluster])
+    interrupted = False
     with folder.locked():
         chosen = plan(folder, record, values.rerun_failed)
         if lost := [status.name for status, _ in chosen.values() if status.state == "unknown"]:
@@ -134,8 +135,8 @@ def launch(values: flags.FlagValues) -> int:
             folder.write_record(submitted)
             print(f"submitted {len(todo)} trials as job {jobs[0].partition('_')[0]}, each with {resources}")
             print(f"python -m scripts.sweep --status {shlex.quote(values.out)}")
-        elif values.cluster == "local" and not local.run_local(todo, folder, record, shares):
-            return RUN_ME_AGAIN
+        elif values.cluster == "local":
+            interrupted = not local.run_local(todo, folder, record, shares)
         elif values.cluster == "debug":
             names = {task.name for task in todo}
             run_here([trial for trial in trials if trial.name in names], folder, values.gpus)
@@ -144,6 +145,9 @@ def launch(values: flags.FlagValues) -> int:
     known = folder.read_record()
     found = sweep_status(folder, {name: known.get(name, entry) for name, entry in record.items()})
     print(summary_line(found))
+    if interrupted:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return RUN_ME_AGAIN
     on_their_way = values.cluster == "slurm" and all(status.active or status.state == "done" for status in found)
     return 0 if on_their_way or all(status.state == "done" for status in found) else 1
 

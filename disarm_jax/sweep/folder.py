@@ -73,11 +73,14 @@ class SweepFolder:
     def read_record(self) -> dict[str, dict[str, Any]]:
         """What was launched: by name of a trial its `command`, `steps` and Slurm `job` (None on this machine)."""
         try:
-            return json.loads(self.record_file.read_text(encoding="utf-8"))["trials"]
+            trials = json.loads(self.record_file.read_text(encoding="utf-8"))["trials"]
+            if missing := [name for name, entry in trials.items() if not {"command", "steps", "job"} <= set(entry)]:
+                raise ValueError(f"{missing[0]} has no command, steps or job")
         except FileNotFoundError:
             return {}
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SweepError(f"{self.record_file} is damaged: {error}") from error
+        return trials
 
     def write_record(self, trials: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds trials, or replaces what was said of them."""

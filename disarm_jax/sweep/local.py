@@ -108,6 +108,8 @@ def run_local(
             for attempt in [attempt for attempt in running if attempt.poll() is not None]:
                 free.append(running.pop(attempt))
                 screen.ended(attempt.task.name)
+            if signals.came:
+                screen.announce("the trials save and end; Ctrl-C again kills them")
             screen.refresh([attempt.task.name for attempt in running])
             time.sleep(POLL_SECONDS)
     screen.close()
@@ -143,8 +145,6 @@ class _Signals:
         self.came = True
         for attempt in list(self._running):
             attempt.send(signal.SIGKILL if again else signal.SIGTERM)
-        if not again:
-            os.write(2, b"\nthe trials save and end; Ctrl-C again kills them\n")
 
     def __exit__(self, *unused: Any) -> None:
         for number, handler in self._old.items():
@@ -156,13 +156,20 @@ class _Screen:
 
     def __init__(self, folder: SweepFolder, record: Mapping[str, Mapping[str, Any]], stream: TextIO):
         self._folder, self._record, self._stream = folder, record, stream
-        self._terminal, self._drawn, self._next = stream.isatty(), 0, time.monotonic()
+        self._terminal, self._drawn, self._next, self._announced = stream.isatty(), 0, time.monotonic(), ""
         self._found = {name: trial_status(folder, name, entry) for name, entry in record.items()}
 
     def say(self, line: str) -> None:
         """A line, where there is no table."""
         if not self._terminal:
             print(line, file=self._stream, flush=True)
+
+    def announce(self, line: str) -> None:
+        """A line that stays below the table; without one it is said once."""
+        if line != self._announced:
+            self._announced = line
+            self.say(line)
+            self._next = time.monotonic() if self._terminal else self._next
 
     def ended(self, name: str) -> None:
         """A trial has ended."""
@@ -188,20 +195,22 @@ class _Screen:
             for line in lines[1:] if any(self._found[name].step for name in running) else ():
                 self.say(line)
 
-    def _draw(self) -> None:
+    def _draw(self, final: bool = False) -> None:
         width, height = shutil.get_terminal_size()
         found = list(self._found.values())
         shown = found
-        if len(found) > height - 3:  # those that matter now
+        if len(found) > height - 4:  # those that matter now
             order = {"running": 0, "failed": 1}
-            shown = sorted(found, key=lambda status: order.get(status.state, 2))[: max(1, height - 3)]
-        lines = [*table(shown, width - 1), summary_line(found)[: width - 1]]
+            shown = sorted(found, key=lambda status: order.get(status.state, 2))[: max(1, height - 4)]
+        lines = table(shown, width - 1)
+        if not final:
+            lines += [line[: width - 1] for line in (summary_line(found), self._announced) if line]
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
         self._stream.write(up + "\n".join(lines) + "\n")
         self._stream.flush()
         self._drawn = len(lines)
 
     def close(self) -> None:
-        """The table as it is in the end."""
+        """The table as it is in the end, without the summary: who launched the trials tells it, wherever they ran."""
         if self._terminal:
-            self._draw()
+            self._draw(final=True)

@@ -31,8 +31,11 @@ _FLAGS |= {
 }
 _FLAGS |= {"--time_min": "time time-min", "--max_parallel": "array"}
 _NOTHING = "error no-requeue nodes ntasks ntasks-per-core ntasks-per-node open-mode output requeue signal wrap"
+_NOTHING += " parsable quiet test-only wait"  # submitit reads what sbatch says, and nothing waits for jobs to end
 OURS = {option: flag for flag, options in _FLAGS.items() for option in options.split()}
 OURS |= dict.fromkeys(_NOTHING.split(), "")
+# Any other option without a value would take the next line of the job script for its value.
+WITHOUT_VALUE = "contiguous exclusive hold nice no-kill overcommit oversubscribe reboot spread-job use-min-nodes"
 WARNING_SECONDS = 300  # before the time limit; an evaluation may have to end first
 POLL_SECONDS = 0.2
 TURN_SECONDS = 60  # to wait for another process that works on the trial, before the job goes back into the queue
@@ -81,11 +84,14 @@ def parse_sbatch(texts: Sequence[str]) -> dict[str, str | bool]:
     for part in (part for text in texts for part in re.split(r",(?=[A-Za-z_-]+=)", text) if part):
         key, equals, value = part.strip().partition("=")
         key = key.removeprefix("--").replace("_", "-")
-        if flag := OURS.get(key):
+        ours = [option for option in OURS if option.startswith(key)] if key else []  # sbatch takes "arr" for "array"
+        if flag := next((OURS[option] for option in ours), ""):
             raise SweepError(f"--sbatch={part}: accepted: {flag}")
-        if not re.fullmatch(r"[A-Za-z][A-Za-z-]*", key) or key in OURS:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z-]*", key) or ours:
             raise SweepError(f"--sbatch={part}: accepted: options of sbatch as key=value, except {_NOTHING}")
-        options[key] = value if equals else True
+        if not (equals and value) and key not in WITHOUT_VALUE.split():
+            raise SweepError(f"--sbatch={part}: accepted: key=value, or without a value {WITHOUT_VALUE}")
+        options[key] = value or True
     return options
 
 
@@ -267,5 +273,5 @@ def _run(*command: str) -> str | None:
 def _reason(text: str) -> str:
     """The line that says what is wrong; programs of Slurm like to end with a hint at their help."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search("error:|invalid|unrecognized", line, re.IGNORECASE)]
+    telling = [line for line in lines if re.search("error:|invalid|unrecognized|option '", line, re.IGNORECASE)]
     return (telling or lines or ["no reason given"])[-1]

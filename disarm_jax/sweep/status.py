@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from disarm_jax.experiment.config import differences
 from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.experiment.train import RUN_ME_AGAIN
 from disarm_jax.files import is_locked
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
@@ -104,7 +105,7 @@ def _state(
     if not job and not attempts.count:
         return "waiting", False, "not launched"
     if not job:
-        return "cancelled", False, said if attempts.status else ""
+        return "cancelled", False, said if attempts.status == RUN_ME_AGAIN else ""
     note = f"Slurm says {queued.state} of job {job}" if queued.state else f"job {job} has left the queue"
     if attempts.status is None:  # `main` did not come to its end, or has never begun
         said = last_line(folder.submitted / f"{job}_0_log.err")
@@ -129,8 +130,9 @@ def table(found: Iterable[Status], width: int | None = None) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if width is not None:
         left = max(MIN_NAME, width - sum(widths[1:5]) - 2 * 4)
-        rows = [(_shortened(row[0], left), *row[1:]) for row in rows]
-        widths[0] = max(len(row[0]) for row in rows)
+        names = _shortened([row[0] for row in rows], left)
+        rows = [(name, *row[1:]) for name, row in zip(names, rows, strict=True)]
+        widths[0] = max(map(len, names))
         if width - sum(widths[:5]) - 2 * 5 < MIN_NAME:  # no room for notes
             rows = [(*row[:5], "") for row in rows]
     aligned = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, "<<>>><", widths, strict=True)] for row in rows]
@@ -142,16 +144,17 @@ def objective_text(objective: float | None) -> str:
     return "" if objective is None else f"{objective:.2f}" if abs(objective) < 1e6 else f"{objective:.2g}"
 
 
-def _shortened(name: str, width: int) -> str:
-    """A name in so many letters: all of it, or the values alone, or their two ends.
+def _shortened(names: Sequence[str], width: int) -> list[str]:
+    """Names in so many letters: all of each, or the values alone of each, of one that is still too long its two ends.
 
-    >>> [_shortened("dataset=mnist,estimator=arm", width) for width in (30, 20, 8)]
-    ['dataset=mnist,estimator=arm', 'mnist,arm', 'mn…t,arm']
+    >>> [_shortened(["dataset=mnist,estimator=arm", "steps=5"], width) for width in (30, 20, 8)]
+    [['dataset=mnist,estimator=arm', 'steps=5'], ['mnist,arm', '5'], ['mn…t,arm', '5']]
     """
-    if len(name) > width:
-        name = re.sub(r"(^|,)[^,=]+=", r"\1", name)
+    if max(map(len, names)) > width:
+        names = [re.sub(r"(^|,)[^,=]+=", r"\1", name) for name in names]
     head = width // 3
-    return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - head - 1) :]}"
+    ends = lambda name: f"{name[:head]}…{name[len(name) - (width - head - 1) :]}"
+    return [name if len(name) <= width else ends(name) for name in names]
 
 
 def _clock(seconds: float | None) -> str:

@@ -31,11 +31,10 @@ class Position(NamedTuple):
 
 def position(run_dir: RunDir) -> Position:
     """Where a run is, from the ends of its files."""
-    rows = [row for row in _rows(run_dir.metrics_file) if "objective" in row]
-    timings = _rows(run_dir.timings_file)
+    rows, timings = _rows(run_dir.metrics_file, "objective"), _rows(run_dir.timings_file, "seconds")
     step = rows[-1]["step"] if rows else 0
     objective = float(np.mean([row["objective"] for row in rows if row["step"] == step])) if rows else None
-    usual = [row for row in timings if row["what"] != "compile and train"] or timings
+    usual = [row for row in timings if row.get("what") != "compile and train"] or timings
     seconds = sum(row["seconds"] for row in usual)
     made = sum(row.get("steps", 0) for row in usual)
     return Position(step, objective, made / seconds if seconds and made else None)
@@ -53,14 +52,15 @@ def last_line(file: pathlib.Path) -> str:
     return next((line for line in reversed(lines) if line and not NOISE.match(line)), "")
 
 
-def _rows(file: pathlib.Path) -> list[dict[str, Any]]:
+def _rows(file: pathlib.Path, number: str) -> list[dict[str, Any]]:
+    """The rows with a step and a certain number; a damaged file has others, which are left to whoever trains."""
     rows = []
     for line in _tail(file).splitlines():
         try:
             row = json.loads(line)
         except ValueError:  # cut short, at either end
             continue
-        if isinstance(row, dict) and "step" in row:
+        if isinstance(row, dict) and all(isinstance(row.get(name), int | float) for name in ("step", number)):
             rows.append(row)
     return rows
 

@@ -127,7 +127,8 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path):
     said = process.communicate()[1]
     assert process.returncode == RUN_ME_AGAIN, said
     assert states(out) == dict.fromkeys(NAMES[:2], "cancelled")
-    assert "the trials save and end; Ctrl-C again kills them" in said
+    assert said.count("the trials save and end; Ctrl-C again kills them\n") == 1
+    assert said.endswith("interrupted; the same command continues\n")
     for name in NAMES[:2]:
         assert re.search(rf"{name}: started on core", said)
         assert re.search(rf"{name}: cancelled at step \d.*: SIGTERM: saved at step .* the same command continues", said)
@@ -275,8 +276,26 @@ def test_the_folder_must_be_writable(tmp_path):
     (tmp_path / "file").write_text("")
     found = run(f"--config={write_config(tmp_path)}", f"--out={tmp_path / 'file'}")
     assert found.startswith(f"error: cannot write to --out={tmp_path / 'file'}: ")
-    (tmp_path / "sweep.json").write_text("[")
-    assert run(f"--status={tmp_path}").startswith(f"error: {tmp_path / 'sweep.json'} is damaged: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["[", "[]", '{"trials": []}', '{"trials": {"estimator=arm": {}}}', '{"trials": {"a": 3}}']
+)
+def test_a_damaged_record_is_told(tmp_path, text):
+    (tmp_path / "sweep.json").write_text(text)
+    for command in ([f"--status={tmp_path}"], [f"--config={write_config(tmp_path)}", f"--out={tmp_path}"]):
+        assert run(*command).startswith(f"error: {tmp_path / 'sweep.json'} is damaged: ")
+
+
+def test_damaged_metrics_are_left_out(tmp_path):
+    run_dir = SweepFolder(tmp_path).run_dir("trial")
+    run_dir.path.mkdir()
+    good = '{"step": 10, "seed": 0, "objective": -2.5}'
+    run_dir.metrics_file.write_text(
+        f'jective": 1}}\n{good}\n{{"step": "x", "objective": "y"}}\n[1, 2]\n{{"step": 20, "obj'
+    )
+    run_dir.timings_file.write_text('{"step": 10, "steps": 10, "seconds": 2.0}\n{"step": 20}\n')
+    assert position(run_dir) == (10, -2.5, 5.0)
 
 
 def test_the_end_of_a_log(tmp_path):
@@ -297,13 +316,14 @@ def test_a_job_that_dies_before_main_says_why(tmp_path):
     assert (found.state, found.note) == ("failed", "Slurm says FAILED of job 9_1; module: no such module")
 
 
+class Terminal(io.StringIO):
+    isatty = lambda self: True
+
+
 class TestScreen:
     @pytest.fixture
     def draw(self, monkeypatch):
         """What is on a terminal of some size while the trials of the paper run."""
-
-        class Terminal(io.StringIO):
-            isatty = lambda self: True
 
         def drawn(file, columns, rows, running):
             monkeypatch.setenv("COLUMNS", str(columns))
@@ -329,6 +349,21 @@ class TestScreen:
     def test_a_short_one_shows_each_trial_once(self, draw):
         lines = draw("configs/sweeps/elbo.py", 200, 12, running=(0, 20))
         names = [line.split()[0] for line in lines[1:-1]]
-        assert len(lines) == 11
-        assert len(set(names)) == len(names) == 9
-        assert [" running " in line for line in lines[1:-1]] == [True, True] + [False] * 7
+        assert len(lines) == 10  # one is left for an announcement, one for the cursor
+        assert len(set(names)) == len(names) == 8
+        assert [" running " in line for line in lines[1:-1]] == [True, True] + [False] * 6
+
+    def test_an_announcement_stays_below_the_table(self, monkeypatch):
+        stream = Terminal()
+        screen = local._Screen(None, {}, stream)
+        for _ in range(2):
+            screen.announce("saving")
+            screen.refresh([])
+        assert stream.getvalue().count("saving\n") == 1, "it is drawn at once, and then when it is time to"
+        stream.truncate(0)
+        screen._next = 0
+        screen.refresh([])
+        assert stream.getvalue().endswith("0 trials: \nsaving\n")
+        assert "\x1b[3A" in stream.getvalue(), "and counts among the lines that are drawn over"
+        screen.close()
+        assert not stream.getvalue().endswith("saving\n")

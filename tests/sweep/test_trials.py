@@ -21,6 +21,7 @@ from scripts import sweep
 SWEEPS = {"elbo": 24, "layers": 36, "multisample": 24}
 
 
+@functools.cache  # resolving many configs takes seconds
 def trials_of(name):
     file = f"configs/sweeps/{name}.py"
     config = importlib.import_module(f"configs.sweeps.{name}").get_config()
@@ -158,6 +159,9 @@ BAD = [
     ('hyper.sweep("steps", [5])', ["--gpus=9"], r"--gpus=9 --cpus=1: this machine has 0 GPUs"),
     ('hyper.sweep("steps", [5])', ["--sbatch=a b"], r"--sbatch=a b: accepted: options of sbatch as key=value"),
     ('hyper.sweep("steps", [5])', ["--sbatch=qos=x,array=3"], r"--sbatch=array=3: accepted: --max_parallel$"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=arr=3"], r"--sbatch=arr=3: accepted: --max_parallel$"),
+    ('hyper.sweep("steps", [5])', ["--sbatch=account"], r"--sbatch=account: accepted: key=value, or without a value "),
+    ('hyper.sweep("steps", [5])', ["--sbatch=wait"], r"--sbatch=wait: accepted: .*except .*wait"),
     ('hyper.sweep("steps", [5])', ["--sbatch=time=3"], r"--sbatch=time=3: accepted: --time_min$"),
     ('hyper.sweep("steps", [5])', ["--sbatch=gres=gpu:1"], r"--sbatch=gres=gpu:1: accepted: --gpus"),
     ('hyper.sweep("steps", [5])', ["--sbatch=no-requeue"], r"--sbatch=no-requeue: accepted: .*except .*no-requeue"),
@@ -270,9 +274,9 @@ class TestSlurmIsAsked:
         assert self.refusal(tmp_path, "--sbatch=account=x") == (
             "error: Slurm has refused the job: sbatch: error: Invalid account"
         )
-        told = "sbatch: unrecognized option '--nosuch=1'"
-        programs("sbatch", f"""echo "{told}" >&2; echo 'Try "sbatch --help" for more information' >&2; exit 1""")
-        assert self.refusal(tmp_path, "--sbatch=nosuch=1") == f"error: Slurm has refused the job: {told}"
+        for told in ("sbatch: unrecognized option '--nosuch=1'", "sbatch: option '--hold' doesn't allow an argument"):
+            programs("sbatch", f"""echo "{told}" >&2; echo 'Try "sbatch --help" for more information' >&2; exit 1""")
+            assert self.refusal(tmp_path, "--sbatch=nosuch=1") == f"error: Slurm has refused the job: {told}"
 
 
 def test_numbers_of_numpy_and_a_config_with_an_argument(tmp_path, capfd):
@@ -295,6 +299,6 @@ def test_trials_without_gpus_do_not_see_them(tmp_path, cluster, monkeypatch):
 
 
 def test_sbatch_options():
-    assert slurm.parse_sbatch(["a=1,b-c=2,3", "exclusive", ""]) == {"a": "1", "b-c": "2,3", "exclusive": True}
+    assert slurm.parse_sbatch(["qos=1,b-c=2,3", "exclusive", ""]) == {"qos": "1", "b-c": "2,3", "exclusive": True}
     with pytest.raises(SweepError):
         slurm.parse_sbatch(["signal=USR1@5"])
