@@ -13,7 +13,7 @@ import disarm_jax as dj
 
 LOGITS = np.array([[0.4, -1.0, 0.9, -0.2], [1.1, 0.3, -0.6, 0.1]])
 F = exact_classes.table_function(2, 4)
-DRAWS = 100_000
+DRAWS = 20_000
 SMALLEST_P = 1e-4  # of a dozen χ² tests with fixed seeds, none should fall below this by chance
 PAIRS = tuple(exact_classes.PAIRS)
 
@@ -84,11 +84,11 @@ def test_law_and_formula_of_one_sample(name):
     chances = exact_classes.probability(LOGITS, exact_classes.outcomes(2, 4))
     assert exact.chi_square_of_outcomes(one_hot_index(z)[0], chances) > SMALLEST_P
     np.testing.assert_allclose(out.value, F(z[0]), rtol=0, atol=1e-12)
-    batch, s = np.broadcast_to(LOGITS, z[0].shape), slope(z[0])
+    s = slope(z[0])
     if name == "straight_through":
-        np.testing.assert_allclose(out.grad, dj.categorical.formulas.straight_through(batch, s), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(out.grad, dj.categorical.formulas.straight_through(LOGITS, s), rtol=0, atol=1e-12)
     elif name == "reinmax":
-        np.testing.assert_allclose(out.grad, dj.categorical.formulas.reinmax(batch, z[0], s), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(out.grad, dj.categorical.formulas.reinmax(LOGITS, z[0], s), rtol=0, atol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -105,7 +105,7 @@ def test_gumbel_softmax_against_quadrature(hard):
         return f(z)
 
     batch = jnp.broadcast_to(jnp.array([[0.3, 0.3 + alpha]]), (DRAWS, 1, 2))
-    out = est.apply((), jax.random.key(2), batch, watched)
+    out = jax.jit(lambda key: est.apply((), key, batch, watched))(jax.random.key(2))
     assert len(points) == (1 if hard else 2)
     u = (np.arange(200_000) + 0.5) / 200_000
     x = alpha + np.log(u / (1 - u))
@@ -114,7 +114,7 @@ def test_gumbel_softmax_against_quadrature(hard):
     mean = np.mean((3 * at**2 - 2) * y * (1 - y) / temperature)
     grad = np.asarray(out.grad)
     stderr = grad[:, 0, 1].std() / np.sqrt(DRAWS)
-    assert stderr < 0.01 * np.abs(mean)
+    assert stderr < 0.003
     assert abs(grad[:, 0, 1].mean() - mean) < 4.5 * stderr
     np.testing.assert_allclose(grad[:, 0, 0], -grad[:, 0, 1], rtol=0, atol=1e-12)
     p = 1 / (1 + np.exp(-alpha))
@@ -130,33 +130,15 @@ def test_gumbel_noise_has_its_law():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["disarm_sb", "disarm_tree", "disarm_iw"])
-def test_two_classes_with_the_noise_of_a_bit(name):
-    """The same key, the same noise, the same pair up to its order: the gradient of binary DisARM."""
-    alpha = jnp.asarray(np.random.default_rng(0).normal(size=(50, 3)))
-    logits = jnp.stack([jnp.full_like(alpha, 0.4), 0.4 + alpha], axis=-1)
-    f = lambda b: (b.sum(-1) - 1.3) ** 3 + b[..., 0]
-    key = jax.random.key(3)
-    bits = dj.disarm(num_pairs=3).apply((), key, alpha, f)
-    classes = dj.categorical.make_estimator(name, num_pairs=3).apply((), key, logits, lambda z: f(z[..., 1]))
-    if name != "disarm_iw":  # it has a node for each class, and so draws other noise
-        np.testing.assert_allclose(classes.value, bits.value, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(classes.grad, jnp.stack([-bits.grad, bits.grad], axis=-1), rtol=0, atol=1e-12)
-    weight = np.asarray(jax.nn.sigmoid(jnp.abs(alpha)))
-    np.testing.assert_allclose(classes.grad[..., 0], -classes.grad[..., 1], rtol=0, atol=1e-12)
-    assert np.all(np.abs(classes.grad[..., 1]) <= 0.5 * 10 * weight)
-
-
-@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", PAIRS)
 def test_gradient_variance_measures_the_exact_moments(name):
-    """20,000 draws: mean and total variance within 4.5 of their own standard errors, under 3% of the variance."""
+    """8,000 draws: mean and total variance within 4.5 of their own standard errors, under 4% of the variance."""
     est = dj.categorical.make_estimator(name)
     f = multilinear(jnp.float64)
 
     @jax.jit
     def measure(key):
-        return dj.categorical.gradient_variance(est)((), key, jnp.asarray(LOGITS), lambda z: f(z)[0], 20_000, 2000)
+        return dj.categorical.gradient_variance(est)((), key, jnp.asarray(LOGITS), lambda z: f(z)[0], 8000, 1000)
 
     z, z_tilde, chances = exact_classes.pair_law(name, LOGITS)
     defined = exact_classes.PAIRS[name](LOGITS, z, z_tilde, F(z), F(z_tilde))
@@ -165,15 +147,15 @@ def test_gradient_variance_measures_the_exact_moments(name):
     assert measured.variance.shape == (2, 4)
     assert np.all(np.abs(measured.mean - mean) < 4.5 * measured.mean_stderr)
     assert abs(measured.total - variance.sum()) < 4.5 * measured.total_stderr
-    assert measured.total_stderr < 0.03 * variance.sum()
+    assert measured.total_stderr < 0.04 * variance.sum()
 
 
 @pytest.mark.parametrize("name", dj.categorical.estimator_names())
 def test_frequencies_in_bfloat16(name):
-    """Classes of probability 0.0067 and 0.018; in bfloat16 noise they would not come up as often. 200,000 draws."""
+    """Classes of probability 0.0067 and 0.018; in bfloat16 noise they would not come up as often. 100,000 draws."""
     logits = np.array([[5.0, 0.0, 1.0]])
     est = dj.categorical.make_estimator(name)
-    batch = jnp.broadcast_to(jnp.asarray(logits, jnp.bfloat16), (200_000, 1, 3))
+    batch = jnp.broadcast_to(jnp.asarray(logits, jnp.bfloat16), (100_000, 1, 3))
     out, z = jax.jit(lambda key: est.apply((), key, batch, lambda z: (z[..., 0, 1], z), has_aux=True))(
         jax.random.key(5)
     )
@@ -181,53 +163,3 @@ def test_frequencies_in_bfloat16(name):
     for row in np.asarray(z.astype(jnp.float32)):
         for c, p in enumerate(softmax(logits[0])):
             assert abs(row[:, 0, c].mean() - p) < 4.5 * np.sqrt(p * (1 - p) / len(row))
-
-
-@pytest.mark.parametrize("name", dj.categorical.estimator_names())
-def test_a_nan_reaches_all_classes_of_its_variable(name):
-    """They share the normaliser; other variables and examples are left alone, and f still receives one-hot samples."""
-    logits = jnp.zeros((2, 2, 3)).at[0, 0, 1].set(jnp.nan)
-    est = dj.categorical.make_estimator(name)
-    out, z = est.apply((), jax.random.key(0), logits, lambda z: (z[..., 0].sum(-1), z), has_aux=True)
-    np.testing.assert_array_equal(np.isnan(out.grad), np.isnan(logits).any(axis=-1, keepdims=True) & np.ones(3, bool))
-    np.testing.assert_array_equal(z.sum(axis=-1), np.ones(z.shape[:-1]))
-
-
-@pytest.mark.parametrize("name", dj.categorical.estimator_names())
-def test_classes_that_do_not_occur(name):
-    """Logits of −∞ mask classes, as for actions that are not allowed: never drawn, no gradient, nothing NaN."""
-    logits = jnp.array([[[0.2, -jnp.inf, 0.7, -jnp.inf, 0.1]], [[-jnp.inf, -jnp.inf, 0.0, -jnp.inf, -jnp.inf]]])
-    est = dj.categorical.make_estimator(name)
-    for seed in range(5):
-        f = lambda z: (z[..., 0, :] @ jnp.arange(5.0), z)
-        out, z = est.apply((), jax.random.key(seed), logits, f, has_aux=True)
-        never = np.asarray(logits == -jnp.inf)
-        assert not np.any(np.asarray(z)[:, never])
-        assert np.all(np.isfinite(out.grad))
-        assert not np.any(np.asarray(out.grad)[never])
-
-
-@pytest.mark.parametrize("name", dj.categorical.estimator_names())
-def test_logits_need_two_axes(name):
-    est = dj.categorical.make_estimator(name)
-    for call in (lambda x: est.init(jax.random.key(0), x), lambda x: est.apply((), jax.random.key(0), x, jnp.sum)):
-        with pytest.raises(ValueError, match=r"logits must have the shape \[\*batch, D, C\], got shape \(3,\)"):
-            call(jnp.zeros(3))
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "error", "words"),
-    [
-        ("disarm", {}, ValueError, "'disarm'; known: disarm_iw, disarm_sb, disarm_tree, gumbel_softmax"),
-        ("disarm_sb", {"num_pairs": 0}, ValueError, "num_pairs must be at least 1, got 0"),
-        ("disarm_tree", {"pairs": 2}, TypeError, "disarm_tree has no option 'pairs'; accepted: num_pairs"),
-        ("disarm_iw", {"num_pairs": 1.5}, ValueError, "num_pairs must be an integer of at least 1, got 1.5"),
-        ("reinforce_loo", {"num_samples": 1}, ValueError, "num_samples must be at least 2, got 1"),
-        ("gumbel_softmax", {"temperature": -1.0}, ValueError, "temperature must be positive and finite, got -1.0"),
-        ("gumbel_softmax", {"hard": 1}, ValueError, "hard must be True or False, got 1"),
-    ],
-)
-def test_wrong_options_are_named(name, options, error, words):
-    for call in (dj.categorical.make_estimator, dj.categorical.estimator_info):
-        with pytest.raises(error, match=words):
-            call(name, **options)

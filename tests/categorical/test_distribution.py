@@ -17,7 +17,7 @@ def test_trees_lead_to_every_class(name, classes):
     """As the tests' own trees; every class is reached by its own choices, and the balanced tree has no long path."""
     tree = getattr(dj.categorical, name)(classes)
     expected = getattr(exact_classes, name)(classes)
-    nodes = [tuple(np.flatnonzero(zero | one)[[0, -1]]) + (np.argmax(one),) for zero, one in zip(*tree, strict=True)]
+    nodes = [(*np.flatnonzero(zero | one)[[0, -1]], np.argmax(one)) for zero, one in zip(*tree, strict=True)]
     assert sorted(nodes) == sorted((start, stop - 1, middle) for start, middle, stop in expected)
     z = jnp.eye(classes)
     b, reached = distribution.choices(tree, z)
