@@ -133,10 +133,14 @@ def flip(b: np.ndarray, i: int) -> np.ndarray:
 
 def chi_square(bits: np.ndarray, probabilities: np.ndarray) -> float:
     """The p-value of samples `[M, n]` of n bits under the law of all 2^n outcomes; an impossible one fails at once."""
-    index = bits.astype(int) @ 2 ** np.arange(bits.shape[1])[::-1]
+    return chi_square_of_outcomes(bits.astype(int) @ 2 ** np.arange(bits.shape[1])[::-1], probabilities)
+
+
+def chi_square_of_outcomes(index: np.ndarray, probabilities: np.ndarray) -> float:
+    """The p-value of outcomes `[M]`, numbered as their probabilities are; an impossible one fails at once."""
     counts = np.bincount(index, minlength=len(probabilities))
     assert counts[probabilities == 0].sum() == 0, "the samples contain outcomes of probability 0"
-    expected = len(bits) * probabilities
+    expected = len(index) * probabilities
     often, rare = expected >= 10, (expected > 0) & (expected < 10)
     observed, expected = (np.append(a[often], a[rare].sum()) for a in (counts, expected))
     if expected[-1] < 10:  # even all rare outcomes together are too few for the χ² approximation

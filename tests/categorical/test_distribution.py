@@ -1,0 +1,70 @@
+"""The distribution of classes from its logits, and the trees of binary choices."""
+
+import exact_classes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import disarm_jax as dj
+from disarm_jax.categorical import distribution
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 5, 8, 11])
+@pytest.mark.parametrize("name", ["sticks", "balanced_tree"])
+def test_trees_lead_to_every_class(name, classes):
+    """As the tests' own trees; every class is reached by its own choices, and the balanced tree has no long path."""
+    tree = getattr(dj.categorical, name)(classes)
+    expected = getattr(exact_classes, name)(classes)
+    nodes = [(*np.flatnonzero(zero | one)[[0, -1]], np.argmax(one)) for zero, one in zip(*tree, strict=True)]
+    assert sorted(nodes) == sorted((start, stop - 1, middle) for start, middle, stop in expected)
+    z = jnp.eye(classes)
+    b, reached = distribution.choices(tree, z)
+    for unreached in (0, 1):
+        np.testing.assert_array_equal(distribution.follow(tree, jnp.where(reached == 1, b, unreached)), z)
+    if name == "balanced_tree":
+        assert reached.sum(axis=-1).max() == np.ceil(np.log2(classes))
+
+
+def test_ascending_sticks_follow_the_order():
+    """Equal logits in the order of the classes; each variable has its own order."""
+    logits = jnp.array([[0.5, -1.0, 2.0, -1.0], [3.0, 2.0, 1.0, 0.0]])
+    tree = dj.categorical.ascending_sticks(logits)
+    np.testing.assert_array_equal(tree.one.sum(axis=-1), [[1, 3, 0, 2], [0, 1, 2, 3]])  # classes still to come
+    np.testing.assert_array_equal(tree.zero, np.broadcast_to(np.eye(4, dtype=bool), (2, 4, 4)))
+    go_on = distribution.node_logits(tree, logits)
+    p = np.sort(softmax(logits, axis=-1), axis=-1)
+    rest = np.cumsum(p[:, ::-1], axis=-1)[:, ::-1] - p
+    expected = np.log(rest[:, :3] / p[:, :3])
+    found = [[go_on[0, 1], go_on[0, 3], go_on[0, 0]], [go_on[1, 3], go_on[1, 2], go_on[1, 1]]]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.all(expected >= 0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_log_prob_and_score():
+    logits = np.random.default_rng(0).normal(size=(2, 3), scale=2)
+    z = exact_classes.outcomes(2, 3)
+    log_q = dj.categorical.log_prob(jnp.asarray(logits), z)
+    np.testing.assert_allclose(np.exp(log_q), exact_classes.probability(logits, z), rtol=1e-12)
+    np.testing.assert_allclose(distribution.score(jnp.asarray(logits), z), z - softmax(logits, axis=-1), atol=1e-15)
+    derivative = jax.jacobian(lambda x: dj.categorical.log_prob(x, z))(jnp.asarray(logits))
+    np.testing.assert_allclose(derivative, z - softmax(logits, axis=-1), atol=1e-12)
+
+
+def test_log_prob_of_masked_and_saturated_classes():
+    logits = jnp.array([[0.0, -jnp.inf, 0.0], [1e4, -1e4, 0.0]])
+    drawn = jax.nn.one_hot(jnp.array([0, 0]), 3)
+    np.testing.assert_allclose(dj.categorical.log_prob(logits, drawn), -np.log(2), rtol=1e-6)
+    gradient = jax.grad(dj.categorical.log_prob)(logits, drawn)
+    np.testing.assert_allclose(gradient, [[0.5, 0, -0.5], [0, 0, 0]], atol=1e-6)
+    assert dj.categorical.log_prob(logits, jax.nn.one_hot(jnp.array([1, 0]), 3)) == -np.inf
+    rare = distribution.score(jnp.array([[20.0, 0.0]]), jnp.array([[1.0, 0.0]]))
+    np.testing.assert_allclose(rare, [[2.0611537e-09, -2.0611537e-09]], rtol=1e-5)  # 1 − p would be 0 in float32
+
+
+def test_equal_large_logits_are_equally_likely():
+    """Noise is added to logits less the largest, beside which it would be rounded to steps of 0.001."""
+    z = dj.categorical.sample(jax.random.key(0), jnp.full((200_000, 1, 2), 1e6), 1)
+    assert abs(z[..., 0].mean() - 0.5) < 4.5 * 0.5 / np.sqrt(200_000)
