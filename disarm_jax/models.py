@@ -113,10 +113,18 @@ class BernoulliVAE(nn.Module):
         Returns:
           `[..., *batch]`.
         """
-        total = log_likelihood(x, self.decode(b[0]))
-        for t in range(1, len(b)):
-            total = total + bernoulli.log_prob(self.decoder(t, b[t]), b[t - 1])
-        return total + bernoulli.log_prob(self.prior, b[-1])
+        return sum(self.log_joint_term(t, b[t - 1] if t else x, b[t]) for t in range(len(b)))
+
+    def log_joint_term(self, t: int, below: jax.Array, b: jax.Array) -> jax.Array:
+        """What layer t, counting from 0, adds to `log_joint`: log p(below | b), and log p(b) if it is the last.
+
+        Args:
+          t: the layer.
+          below: the bits of the layer before, or the image for t = 0.
+          b: `[..., *batch, D_t]`.
+        """
+        term = log_likelihood(below, self.decode(b)) if t == 0 else bernoulli.log_prob(self.decoder(t, b), below)
+        return term + bernoulli.log_prob(self.prior, b) if t == len(self.latents) - 1 else term
 
     def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
         """Pixel probabilities `[num_samples, pixels]` of bits drawn from the prior; `key` is consumed."""

@@ -9,6 +9,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators.composed import Composed
+from disarm_jax.estimators.layer_sum import LayerSum
 from disarm_jax.models import BernoulliVAE, log_likelihood
 
 
@@ -38,16 +39,26 @@ def log_weights(
       stop_q: whether log q is taken as a constant.
 
     Returns:
-      A function of one `[..., *batch, D_t]` per layer, in a tuple, to `[..., *batch]`.
+      A function of one `[..., *batch, D_t]` per layer, in a tuple, to `[..., *batch]`; a `LayerSum`, unless the model
+      has a `log_joint` of its own.
     """
-    stop = lax.stop_gradient if stop_q else lambda logits: logits
+    # Not the logits of later layers are stopped, but their parameters: some estimators differentiate f in the samples.
+    own_layers = inference_layers(model, lax.stop_gradient(params)) if stop_q else layers
+    first_logits = lax.stop_gradient(first_logits) if stop_q else first_logits
+
+    def logits(t: int, below: jax.Array | None) -> jax.Array:
+        return own_layers[t](below) if t else first_logits
+
+    def term(t: int, below: jax.Array | None, b: jax.Array, logits: jax.Array) -> jax.Array:
+        below = below if t else x
+        return model.apply({"params": params}, t, below, b, method="log_joint_term") - bernoulli.log_prob(logits, b)
 
     def f(b: tuple[jax.Array, ...]) -> jax.Array:
-        log_q = bernoulli.log_prob(stop(first_logits), b[0])
-        for t in range(1, len(b)):
-            log_q = log_q + bernoulli.log_prob(stop(layers[t](b[t - 1])), b[t])
+        log_q = sum(bernoulli.log_prob(logits(t, b[t - 1] if t else None), b[t]) for t in range(len(b)))
         return model.apply({"params": params}, x, b, method="log_joint") - log_q
 
+    if getattr(type(model), "log_joint", None) is BernoulliVAE.log_joint:
+        return LayerSum(term, logits, stop_layers=stop_q)
     return f
 
 
