@@ -1,7 +1,7 @@
 """How fast is it, and how fast could it be? One table of one run on one machine.
 
     python -m scripts.benchmark --out results/benchmark      # about half an hour on two cores
-    python -m scripts.benchmark --quick                      # under two minutes on an idle machine
+    python -m scripts.benchmark --quick                      # about two minutes, if nothing else runs
     python -m scripts.benchmark --rounds 8                   # less noise
 
 Needs a machine that does nothing else. Every case is compiled first; then all are run in turn, several rounds, with a
