@@ -91,6 +91,11 @@ def score(logits: jax.Array, b: jax.Array) -> jax.Array:
     return sign * jax.nn.sigmoid(-sign * lift(logits, b.ndim))
 
 
+def variance(logits: jax.Array) -> jax.Array:
+    """p(1 − p), per coordinate, which is also ∂p / ∂ logits."""
+    return jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits)
+
+
 def logistic_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
     """Standard logistic noise whose two tails are exactly alike; `key` is consumed.
 

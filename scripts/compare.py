@@ -36,6 +36,7 @@ from disarm_jax.experiment.gradients import draw_gradients
 from disarm_jax.experiment.run import Run, load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
 from disarm_jax.experiment.variance import measure
+from disarm_jax.report.compare import evaluations_of
 from scripts.compare_figure import draw_comparison
 from scripts.variance import builder_of, fixed_batch, split_names, tunables_of
 
@@ -44,7 +45,7 @@ EVERY_ONE = (
     "disarm, reinforce, reinforce_loo, arm, interpolated, muprop, double_cv, rodeo, bitflip, straight_through, "
     "gumbel_sigmoid, reinmax, rebar, relax, reinforce_loo(num_samples=3), arms(num_samples=3), "
     "double_cv(num_samples=3), disarm_taylor, disarm_quadratic, reinforce_loo(num_samples=4), disarm(num_pairs=2), "
-    "arms(num_samples=4), double_cv(num_samples=4), rodeo(num_samples=4), disarm_taylor_cross, ugc, "
+    "arms(num_samples=4), double_cv(num_samples=4), rodeo(num_samples=4), arms_interpolated, disarm_taylor_cross, ugc, "
     "disarm_quadratic(num_pairs=2), arms_quadratic, reinforce_loo(num_samples=8), disarm(num_pairs=4), "
     "arms(num_samples=8), leg"
 )
@@ -113,7 +114,8 @@ def compare(
         build = builder_of(run, label)
         tunables = tunables_of(run, label, build, dataset, 0, tune_key, tune_steps, tune_learning_rate)
         taken = functools.partial(measure, objective, build, num_draws=num_draws)
-        found[label] = jax.device_get(jax.jit(taken)(tunables, params, draw_key, x))
+        own_key = jax.random.fold_in(draw_key, number)  # the bias is taken from means with independent noise
+        found[label] = jax.device_get(jax.jit(taken)(tunables, params, own_key, x))
         timed[label] = timer(objective, build, tunables, params, draw_key, x)
     seconds: dict[str, list[float]] = {label: [] for label in labels}
     for _ in range(rounds):
@@ -169,24 +171,23 @@ def timer(
     return run
 
 
-def evaluations(run: Run, label: str) -> int | str | None:
-    """Of f per image, where the registry knows: of a chain it does not."""
-    spec = choices.parse_estimator(label)
-    if choices.is_import_path(spec.name) or len(run.model.latents) > 1:
-        return None
-    return dj.estimator_info(spec.name, **spec.options).evaluations
+def evaluations(run: Run, label: str) -> int | None:
+    """Of f per image; None for an estimator of one's own, which does not tell."""
+    return evaluations_of({"estimator": choices.parse_estimator(label)._asdict(), "model": run.config["model"]})
 
 
 def is_unbiased(label: str) -> bool:
     """As the registry says; an estimator of one's own is believed to be."""
-    name = choices.parse_estimator(label).name
+    name, options = choices.parse_estimator(label)
+    if options.get("later_layers") == "hard":  # of hierarchical RELAX
+        return False
     return choices.is_import_path(name) or dj.estimator_info(name).unbiased
 
 
 def squared_bias(found: dict, label: str, num_draws: int) -> float:
     """The mean over logits of the squared bias, relative to the variance of one DisARM pair.
 
-    The means of both estimators are noisy, and so would be the distance of their squares: that noise is subtracted.
+    Both means are noisy, independently of each other, which adds to the square of their distance: it is subtracted.
     """
     unbiased = {name: groups["logits"] for name, groups in found.items() if is_unbiased(name)}
     best = min(unbiased.values(), key=lambda group: float(group.variance))
@@ -218,15 +219,19 @@ def as_markdown(points: list[dict[str, Any]]) -> str:
         lines += ["| estimator | evaluations | variance, parameters | logits | time | variance × time | |"]
         lines += ["|---|---|---|---|---|---|---|"]
         for row in sorted(point["estimators"], key=lambda row: row["encoder"]["ratio"] * row["time"]):
-            encoder, logits = row["encoder"], row["logits"]
-            error = encoder["stderr"] / encoder["variance"] * encoder["ratio"]
+            encoder, variances = row["encoder"], f"{with_error(row['encoder'])} | {with_error(row['logits'])}"
             note = "" if row["unbiased"] else f"biased: bias² {row['bias']:.3g}"
             lines.append(
-                f"| {row['estimator']} | {row['evaluations'] or ''} | {encoder['ratio']:.3g} ± {error:.1g} "
-                f"| {logits['ratio']:.3g} | {row['time']:.2f} | {encoder['ratio'] * row['time']:.3g} | {note} |"
+                f"| {row['estimator']} | {row['evaluations'] or ''} | {variances} "
+                f"| {row['time']:.2f} | {encoder['ratio'] * row['time']:.3g} | {note} |"
             )
         lines.append("")
     return "\n".join(lines)
+
+
+def with_error(group: dict[str, float]) -> str:
+    """A ratio and its standard error, DisARM's variance being taken as exact."""
+    return f"{group['ratio']:.3g} ± {group['stderr'] / group['variance'] * group['ratio']:.1g}"
 
 
 if __name__ == "__main__":

@@ -169,10 +169,10 @@ def from_samples(
 
 
 def tuned_by_logits(apply: Callable) -> Callable:
-    """Marks an estimator whose tunables are a few numbers.
+    """Marks an estimator whose tunables are learnt by the squares of the logits' gradient, also beside a network.
 
-    What is best for the gradient of the logits is best for that of the network behind them, too. So whoever trains the
-    tunables alongside may spare the network, whose gradient larger tunables are learnt by.
+    The other tunables are then learnt by the squares of the network's gradient. The few scales of an expansion come out
+    nearly the same by the logits', at the price of no product with the network.
     """
     apply.tuned_by_logits = True
     return apply

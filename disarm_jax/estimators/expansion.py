@@ -19,6 +19,8 @@ from disarm_jax import bernoulli
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.composed import Composed
 
+WHO = "expansions"
+
 
 class Expansion(NamedTuple):
     """What is known of f at the mean; no derivative passes through any of it.
@@ -55,14 +57,19 @@ def expand(
     def inner(p):
         return jax.tree.map(lambda leaf: leaf[0], _check_inner(f.inner(p[None]), (1, *batch)))
 
+    def outer(a):
+        f_p, _ = contract.evaluate(f.outer, _rows(a), (1, *batch), has_aux)
+        contract.check_differentiable(WHO, f_p)
+        return f_p[0]
+
     def slope_of_outer(a):
-        f_p, pull = jax.vjp(lambda a: floats(contract.evaluate(f.outer, _rows(a), (1, *batch), has_aux)[0][0]), a)
+        f_p, pull = jax.vjp(outer, a)
         return pull(jnp.ones_like(f_p))[0], f_p
 
     a, push = jax.linearize(inner, p)
     a = lax.stop_gradient(a)
     pull = jax.linear_transpose(push, p)
-    variance = variance_of_bits(alpha)
+    variance = bernoulli.variance(alpha)
     if order == 1:
         slope_of_a, f_p = slope_of_outer(a)
     else:
@@ -110,11 +117,6 @@ def _squared(f: Composed, curvature: Any, shape: tuple[int, ...]) -> jax.Array:
     return diagonal[0]
 
 
-def variance_of_bits(alpha: jax.Array) -> jax.Array:
-    """p(1 − p)."""
-    return jax.nn.sigmoid(alpha) * jax.nn.sigmoid(-alpha)
-
-
 def _rows(tree: Any) -> Any:
     """With a sample axis of size one."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
@@ -130,13 +132,6 @@ def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
         return jnp.matmul(products, jnp.ones(products.shape[-1], dtype), precision=lax.Precision.HIGHEST)
 
     return sum(map(summed, jax.tree.leaves(x), jax.tree.leaves(y)))
-
-
-def floats(f_b: jax.Array) -> jax.Array:
-    """f, refused if it cannot be differentiated for being an integer."""
-    if not jnp.issubdtype(f_b.dtype, jnp.floating):
-        raise TypeError(f"expansions differentiate f, which must return floats, got dtype {f_b.dtype}")
-    return f_b
 
 
 def _check_inner(a: Any, shape: tuple[int, ...]) -> Any:

@@ -48,14 +48,13 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
         base_key, *probe_key = chain_keys(key, order)
         probe_keys = chain_keys(probe_key[0], depth) if probe_key else [None] * depth
 
-        told = isinstance(f, Chained)
-        by_layers = layer_sum_of(f) if told else None
-        shared = by_layers is not None and by_layers.inner is not None  # computed once for f and its parts
-        if shared:
+        told, by_layers = isinstance(f, Chained), layer_sum_of(f)
+        shared = told and by_layers is not None and by_layers.inner is not None  # computed once for f and its parts
+        if by_layers:
             columns, inner = [None] * depth, [None] * depth
 
-            def noted(t, b):
-                columns[t], inner[t] = b, by_layers.inner(t, b)
+            def noted(t, b):  # called by the base itself, under no transformation of its own: nothing leaks
+                columns[t], inner[t] = b, by_layers.inner(t, b) if by_layers.inner else b
                 return inner[t]
 
             noting = dataclasses.replace(by_layers, inner=noted)

@@ -14,10 +14,9 @@ from disarm_jax.estimators.composed import Chained
 class LayerSum:
     """f(b_1, …, b_T) = Σ_t term_t(b_{t−1}, inner_t(b_t), logits_t), callable like any f; a term sees neighbours only.
 
-    The samples of a hierarchical estimator leave the trunk at different layers and are copies of it before. `arm`,
-    `arms`, `disarm`, `reinforce_loo` and `relax` compute the terms of shared layers once, and hand over the logits
-    that the bits were drawn from: for a VAE the image goes through the decoder twice, whatever T is. The other
-    estimators see a function.
+    The samples of a hierarchical estimator leave the trunk at different layers and are copies of it before. The
+    estimators of `hierarchical` compute the terms of shared layers once, and hand over the logits that the bits were
+    drawn from: for a VAE the image goes through the decoder twice, whatever T is. To all others it is a function.
 
     Attributes:
       term: `(t, below, a, logits) -> [N, *batch]`, counting layers from 0, with a what inner makes of the samples

@@ -19,7 +19,8 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import antithetic, contract, copula, multisample, score_function
 from disarm_jax.estimators.chain import chain_keys
 from disarm_jax.estimators.composed import as_composed
-from disarm_jax.estimators.expansion import expand, floats, variance_of_bits
+from disarm_jax.estimators.expansion import WHO, expand
+from disarm_jax.estimators.slopes import evaluate_with_slope
 from disarm_jax.estimators.types import Estimate, Estimator
 
 ORDERS = (1, 2)
@@ -281,14 +282,8 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
         alpha = bernoulli.stop_and_widen(logits)
         b, b_tilde, _ = bernoulli.antithetic_pairs(key, alpha, num_pairs)
         stack = jnp.concatenate([b, b_tilde])
-
-        def floats_and_aux(b):
-            f_b, aux = contract.evaluate(f, b, b.shape[:-1], has_aux)
-            return floats(f_b), aux
-
-        f_b, pull, aux = jax.vjp(floats_and_aux, stack.astype(logits.dtype), has_aux=True)
-        (slopes,) = pull(jnp.ones_like(f_b))
-        slopes = sum(jnp.split(0.5 * bernoulli.wide(lax.stop_gradient(slopes)), 2))  # of each pair
+        f_b, slopes, aux = evaluate_with_slope(WHO, f, stack.astype(logits.dtype), has_aux)
+        slopes = sum(jnp.split(0.5 * slopes, 2))  # of each pair
         others = (jnp.sum(slopes, axis=0, keepdims=True) - slopes) / (num_pairs - 1)
         linear = jnp.sum(jnp.concatenate([others, others]) * bernoulli.score(alpha, stack), axis=-1)
         f_b, value_dtype = contract.widen(f_b, logits)
@@ -296,7 +291,7 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
         def disarm(values):
             return jnp.mean(formulas.disarm(alpha, b, b_tilde, *jnp.split(lax.stop_gradient(values), 2)), axis=0)
 
-        noise = disarm(linear) - jnp.mean(slopes, axis=0) * variance_of_bits(alpha)
+        noise = disarm(linear) - jnp.mean(slopes, axis=0) * bernoulli.variance(alpha)
         grad = disarm(f_b) - combine(params["scale"], [noise])
         estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate

@@ -187,9 +187,11 @@ def descend(optimizer: optax.GradientTransformation, params: Any, opt_state: Any
 
 
 def project(tunables: Any) -> Any:
-    """Tunables after an update: the β of `interpolated`, which is a probability, goes back to [0, 1]."""
+    """Tunables after an update: the β of `interpolated`, a probability, goes back to [0, 1], also as a base's."""
     if isinstance(tunables, dict) and "beta" in tunables:
         return tunables | {"beta": jnp.clip(tunables["beta"], 0, 1)}
+    if isinstance(tunables, dict) and "base" in tunables:
+        return tunables | {"base": project(tunables["base"])}
     return tunables
 
 

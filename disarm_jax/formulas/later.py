@@ -114,7 +114,7 @@ def double_cv(logits: jax.Array, b: jax.Array, f_b: jax.Array, slope: jax.Array,
     total = jnp.sum(slope, axis=0)
     others = (total[None] - slope) / (num_samples - 1)
     t = f_b + scale * jnp.sum(others * bernoulli.score(alpha, b), axis=-1)
-    grad = reinforce_loo(alpha[0], b, t) - scale * total / num_samples * _variance(alpha[0])
+    grad = reinforce_loo(alpha[0], b, t) - scale * total / num_samples * bernoulli.variance(alpha[0])
     return grad.astype(dtype)
 
 
@@ -166,7 +166,7 @@ def leg(logits: jax.Array, b: jax.Array, f_b: jax.Array, f_flipped: jax.Array) -
     Array([ 0.5 , -0.25], dtype=float32)
     """
     alpha, (b, f_flipped), (f_b,), dtype = prepare(logits, (b, f_flipped), (f_b,))
-    return (_variance(alpha) * (2 * b - 1) * (f_b[..., None] - f_flipped)).astype(dtype)
+    return (bernoulli.variance(alpha) * (2 * b - 1) * (f_b[..., None] - f_flipped)).astype(dtype)
 
 
 def bitflip(logits: jax.Array, b: jax.Array, b_flipped: jax.Array, f_b: jax.Array, f_b_flipped: jax.Array) -> jax.Array:
@@ -186,7 +186,7 @@ def bitflip(logits: jax.Array, b: jax.Array, b_flipped: jax.Array, f_b: jax.Arra
     Array([1., 0.], dtype=float32)
     """
     alpha, (b, b_flipped), (f_b, f_b_flipped), dtype = prepare(logits, (b, b_flipped), (f_b, f_b_flipped))
-    return (b.shape[-1] * _variance(alpha) * (b - b_flipped) * (f_b - f_b_flipped)[..., None]).astype(dtype)
+    return (b.shape[-1] * bernoulli.variance(alpha) * (b - b_flipped) * (f_b - f_b_flipped)[..., None]).astype(dtype)
 
 
 def ugc(
@@ -235,7 +235,7 @@ def straight_through(logits: jax.Array, slope: jax.Array) -> jax.Array:
     Array([1. , 0.5], dtype=float32)
     """
     alpha, (slope,), _, dtype = prepare(logits, (slope,), ())
-    return (_variance(alpha) * slope).astype(dtype)
+    return (bernoulli.variance(alpha) * slope).astype(dtype)
 
 
 def gumbel_sigmoid(z: jax.Array, slope: jax.Array, temperature: float) -> jax.Array:
@@ -253,7 +253,7 @@ def gumbel_sigmoid(z: jax.Array, slope: jax.Array, temperature: float) -> jax.Ar
     Array([2., 1.], dtype=float32)
     """
     z, (slope,), _, dtype = prepare(z, (slope,), (), name="z")
-    return (_variance(z / temperature) / temperature * slope).astype(dtype)
+    return (bernoulli.variance(z / temperature) / temperature * slope).astype(dtype)
 
 
 def reinmax(logits: jax.Array, b: jax.Array, slope: jax.Array) -> jax.Array:
@@ -272,11 +272,6 @@ def reinmax(logits: jax.Array, b: jax.Array, slope: jax.Array) -> jax.Array:
     """
     alpha, (b, slope), _, dtype = prepare(logits, (b, slope), ())
     return (0.5 * jnp.abs(bernoulli.score(alpha, b)) * slope).astype(dtype)
-
-
-def _variance(alpha: jax.Array) -> jax.Array:
-    """p(1−p)."""
-    return jax.nn.sigmoid(alpha) * jax.nn.sigmoid(-alpha)
 
 
 def _covariance_and_weight(name: str, logits: jax.Array, b: jax.Array, f_b: jax.Array) -> tuple:

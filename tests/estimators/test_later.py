@@ -265,6 +265,22 @@ def test_double_cv_learns_the_best_scale():
     assert abs(found.mean() - best) < 0.02
 
 
+@pytest.mark.parametrize(("dim", "num_pairs"), [(2, 2), (1, 3)])
+def test_disarm_taylor_cross(dim, num_pairs):
+    logits, v = LOGITS[dim], expit(LOGITS[dim]) * expit(-LOGITS[dim])
+    b, b_tilde, probabilities = exact.copies(exact.pair_law(logits), num_pairs)
+    est = dj.disarm_taylor_cross(num_pairs=num_pairs)
+    slopes = 0.5 * (cubic_slope(b) + cubic_slope(b_tilde))
+    for scale in (0.0, 1.0, -0.6):
+        out = apply_to_outcomes(est, {"scale": (scale,)}, logits, cubic, antithetic_pairs=(b, b_tilde, b))
+        pairs = []
+        for k in range(num_pairs):
+            slope = np.delete(slopes, k, axis=0).mean(axis=0)
+            values = [cubic(x) - scale * np.sum(slope * (x - expit(logits)), axis=-1) for x in (b[k], b_tilde[k])]
+            pairs.append(exact.disarm(logits, b[k], b_tilde[k], *values) + scale * slope * v)
+        check_moments(logits, cubic, probabilities, out.grad, np.mean(pairs, axis=0))
+
+
 def make_network(hidden, seed):
     """Parameters of H with no zeros among them, and H in numpy."""
     rng = np.random.default_rng(seed)

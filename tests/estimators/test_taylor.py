@@ -236,7 +236,17 @@ def test_calls(kind, order):
     assert sorted(calls) == expected
 
 
-@pytest.mark.parametrize("name", ["muprop", "disarm_taylor", "disarm_taylor_cross", "disarm_quadratic"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "muprop",
+        "disarm_taylor",
+        "disarm_taylor_cross",
+        "disarm_quadratic",
+        "arms_quadratic",
+        "multisample_disarm_quadratic",
+    ],
+)
 def test_nothing_is_differentiated_through_grad(name):
     """`grad` depends on logits and on what f closes over, but its derivative in them is zero; that of value is f's."""
     est = dj.make_estimator(name)
@@ -398,6 +408,13 @@ def pairs_of_pairs():
     return np.concatenate([b, b_tilde]), probabilities
 
 
+def two_groups():
+    """Of three samples of one bit each; row 2l + k is sample l of group k."""
+    b, law = exact.copula_law(LOGITS[:1], 3)
+    groups, probabilities = exact.copies((np.moveaxis(b, 0, 1), law), 2)
+    return np.moveaxis(groups, 2, 0).reshape(6, -1, 1), probabilities
+
+
 @pytest.mark.parametrize(
     ("base", "law"),
     [
@@ -405,15 +422,16 @@ def pairs_of_pairs():
         (dj.multisample_disarm(num_pairs=2), pairs_of_pairs),
         (dj.naive_multisample_disarm(num_pairs=2), pairs_of_pairs),
         (dj.multisample_arms(num_samples=1, group_size=3), lambda: exact.copula_law(LOGITS, 3)),
+        (dj.multisample_arms(num_samples=2, group_size=3), two_groups),
     ],
 )
 def test_the_control_variate_of_a_bound_has_mean_zero(base, law):
     """What is linear in the bound's own samples is unbiased, for a function without structure, by enumeration."""
     b, probabilities = law()
-    h = exact.table_function(3)
-    found = base.apply.linear(jnp.asarray(LOGITS), jnp.asarray(b), jnp.asarray(h(b)))
+    logits, h = LOGITS[: b.shape[-1]], exact.table_function(b.shape[-1])
+    found = base.apply.linear(jnp.asarray(logits), jnp.asarray(b), jnp.asarray(h(b)))
     np.testing.assert_allclose(
-        exact.moments(probabilities, np.asarray(found))[0], exact.gradient(LOGITS, h), atol=1e-12
+        exact.moments(probabilities, np.asarray(found))[0], exact.gradient(logits, h), atol=1e-12
     )
 
 

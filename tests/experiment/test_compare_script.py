@@ -7,8 +7,11 @@ import pytest
 from absl import flags
 from tiny import tiny_config
 
+import disarm_jax as dj
+from disarm_jax.experiment.choices import parse_estimator
 from disarm_jax.experiment.train import train
 from scripts import compare
+from scripts.variance import split_names
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -36,7 +39,7 @@ def test_variance_time_and_bias_at_two_points(run, tmp_path):
     for point in points:
         rows = {row["estimator"]: row for row in point["estimators"]}
         assert list(rows) == ["disarm", "disarm(num_pairs=4)", "straight_through", "leg"]
-        assert rows["leg"]["evaluations"] == "D + 1"
+        assert [row["evaluations"] for row in rows.values()] == [2, 8, 1, 1 + sum(point["latents"])]
         # Four pairs have a quarter of the variance of one: within 4.5 standard errors, on parameters and on logits.
         for group in ("encoder", "logits"):
             one, four = rows["disarm"][group], rows["disarm(num_pairs=4)"][group]
@@ -50,6 +53,20 @@ def test_variance_time_and_bias_at_two_points(run, tmp_path):
     assert "## npz, linear, step 5 with disarm" in table
     assert "biased: bias² " in table
     assert (tmp_path / "out" / "npz_linear_step_10_with_disarm.png").exists()
+
+
+def test_all_are_compared_by_default():
+    names = {parse_estimator(label).name for label in split_names(compare.EVERY_ONE)}
+    assert names == {name for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"}
+    names = {parse_estimator(label).name for label in split_names(compare.EVERY_ONE_OF_A_CHAIN)}
+    assert names == set(dj.hierarchical_names())
+
+
+@pytest.mark.parametrize(
+    ("label", "unbiased"), [("relax", True), ("relax(later_layers='hard')", False), ("reinmax", False), ("a:b", True)]
+)
+def test_what_is_biased_is_said_to_be(label, unbiased):
+    assert compare.is_unbiased(label) is unbiased
 
 
 @pytest.mark.parametrize(

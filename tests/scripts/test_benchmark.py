@@ -60,6 +60,12 @@ def test_operations_of_estimators_that_differentiate_f_are_not_counted_by_hand()
     assert cases.flops_by_hand(cases.config_of("elbo_linear", estimator__name="relax")) is None
 
 
+def test_products_of_the_quadratic_control_variate():
+    """Beside DisARM's: decoder at the mean, slope and diagonal, each a product of 50 rows with its weights."""
+    config = cases.config_of("elbo_linear", estimator__name="disarm_quadratic")
+    assert products_of_a_step(config) == pytest.approx(94.08e6 + 3 * 15.68e6, rel=0.01)
+
+
 def test_every_estimator_is_measured():
     names = {(case.group, case.name) for case in cases.all_cases(quick=False)}
     assert {("linear", "relax"), ("nonlinear", "disarm"), ("4 layers", "arm")} <= names
