@@ -64,19 +64,6 @@ def perturb(logits: jax.Array, noise: jax.Array) -> jax.Array:
     return logits - jnp.max(logits, axis=-1, keepdims=True) + noise
 
 
-def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Independent samples `[num_samples, *batch, D, C]`, one-hot in the logits' dtype; `key` is consumed.
-
-    >>> print(dj.categorical.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
-    [[[0. 1. 0.]]
-    <BLANKLINE>
-     [[0. 1. 0.]]]
-    """
-    logits = as_logits(logits)
-    noise = gumbel_noise(key, (num_samples, *logits.shape), bernoulli.wide_dtype(logits))
-    return argmax(perturb(logits, noise), logits.dtype)
-
-
 class Tree(NamedTuple):
     """Binary choices that lead to one of C classes: which of them lie in the branch of a 0, and of a 1, at each node.
 
@@ -155,6 +142,20 @@ def follow(tree: Tree, b: jax.Array) -> jax.Array:
     bit = b[..., None] == 1
     one, zero = (bernoulli.lift(jnp.asarray(mask), bit.ndim) for mask in (tree.one, tree.zero))
     return jnp.all(jnp.where(bit, ~zero, ~one), axis=-2).astype(b.dtype)
+
+
+def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
+    """Independent samples `[num_samples, *batch, D, C]`, one-hot in the logits' dtype; `key` is consumed.
+
+    >>> print(dj.categorical.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
+    [[[0. 1. 0.]]
+    <BLANKLINE>
+     [[0. 1. 0.]]]
+    """
+    logits = as_logits(logits)
+    tree = balanced_tree(logits.shape[-1])  # of all that draw a class, the one with the least noise and the best tails
+    b = bernoulli.sample(key, node_logits(tree, bernoulli.wide(logits)), num_samples)
+    return follow(tree, b).astype(logits.dtype)
 
 
 def antithetic_pairs(key: jax.Array, logits: jax.Array, tree: Tree, num_pairs: int) -> tuple[jax.Array, jax.Array]:
