@@ -9,6 +9,7 @@ from disarm_jax.estimators.flips import bitflip, leg, ugc
 from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
 from disarm_jax.estimators.interpolated import arms_interpolated, interpolated
+from disarm_jax.estimators.layer_sum import LayerSum
 from disarm_jax.estimators.multisample import multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
 from disarm_jax.estimators.registry import estimator_info, estimator_names, make_estimator
 from disarm_jax.estimators.relaxation import rebar, relax
@@ -36,6 +37,7 @@ __all__ = [
     "EstimatorInfo",
     "GradientVariance",
     "HierarchicalEstimate",
+    "LayerSum",
     "arm",
     "arms",
     "arms_interpolated",

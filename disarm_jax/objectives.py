@@ -9,6 +9,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators.composed import Chained, Composed
+from disarm_jax.estimators.layer_sum import LayerSum
 from disarm_jax.models import BernoulliVAE, log_likelihood
 
 
@@ -40,12 +41,10 @@ def log_weights(
     Returns:
       A function of one `[..., *batch, D_t]` per layer, in a tuple, to `[..., *batch]`.
     """
-    stop = lax.stop_gradient if stop_q else lambda logits: logits
+    q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
 
     def f(b: tuple[jax.Array, ...]) -> jax.Array:
-        log_q = model.law.log_prob(stop(first_logits), b[0])
-        for t in range(1, len(b)):
-            log_q = log_q + model.law.log_prob(stop(layers[t](b[t - 1])), b[t])
+        log_q = sum(model.law.log_prob(q_logits(t, b[t - 1] if t else None), b[t]) for t in range(len(b)))
         return model.apply({"params": params}, x, b, method="log_joint") - log_q
 
     return f
@@ -76,34 +75,28 @@ def composed_log_weights(
 def chained_log_weights(
     model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
 ) -> Chained:
-    """log w of a model of several layers, with the part of it that expansions of each layer are made of.
+    """log w of a model of several layers as a sum over them, with what expansions of each layer are made of.
 
     In layer t that is log p(b_{t−1} | b_t) − log q(b_t | b_{t−1}) + log p(b_t | mean of b_{t+1}): all of log w that
     depends on b_t while the later layers stay at their means. The arguments are those of `log_weights`, the model with
     `BernoulliVAE`'s own `decode` and `log_joint`.
     """
     depth, fixed = len(layers), lax.stop_gradient(params)
-    stop = lax.stop_gradient if stop_q else lambda logits: logits
+    q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
 
-    def q_logits(t: int, below: jax.Array) -> jax.Array:
-        return layers[t](below) if t else first_logits
-
-    def log_p_below(t: int, logits: jax.Array, below: jax.Array) -> jax.Array:
+    def log_p_below(t: int, logits: jax.Array, below: jax.Array | None) -> jax.Array:
         return bernoulli.log_prob(logits, below) if t else log_likelihood(x, logits)
 
-    def inner(b: tuple[jax.Array, ...]) -> tuple:
-        return tuple((_decode(model, params, t, b[t]), b[t]) for t in range(depth))
+    def inner(t: int, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _decode(model, params, t, b), b
 
-    def outer(parts: tuple) -> jax.Array:
-        below, total = x, bernoulli.log_prob(params["prior"], parts[-1][1])
-        for t, (logits, b) in enumerate(parts):
-            log_q = bernoulli.log_prob(stop(q_logits(t, below)), b)
-            total = total + log_p_below(t, logits, below) - log_q
-            below = b
-        return total
+    def term(t: int, below: jax.Array | None, parts: tuple[jax.Array, jax.Array], logits: jax.Array) -> jax.Array:
+        p_logits, b = parts
+        log_w = log_p_below(t, p_logits, below) - bernoulli.log_prob(logits, b)
+        return log_w + bernoulli.log_prob(params["prior"], b) if t == depth - 1 else log_w
 
     def part(t: int, means: tuple[jax.Array, ...]) -> Composed:
-        below = means[t - 1] if t else x
+        below = means[t - 1] if t else None
         log_q_logits = lax.stop_gradient(q_logits(t, below))
         p_logits = _decode(model, fixed, t + 1, means[t + 1]) if t + 1 < depth else fixed["prior"]
 
@@ -114,7 +107,16 @@ def chained_log_weights(
 
         return _composed(model, fixed, t, outer)
 
-    return Chained(Composed(outer, inner), part)
+    return Chained(LayerSum(term, q_logits, inner=inner, stop_layers=stop_q), part)
+
+
+def _logits_of_q(
+    model: BernoulliVAE, params: Any, layers: Sequence[Callable], first_logits: jax.Array, stop_q: bool
+) -> Callable:
+    """`(t, b_{t−1}) -> logits_t` for log q; parameters are stopped, not results: f may be differentiated in b."""
+    if stop_q:
+        layers, first_logits = inference_layers(model, lax.stop_gradient(params)), lax.stop_gradient(first_logits)
+    return lambda t, below: layers[t](below) if t else first_logits
 
 
 def _decode(model: BernoulliVAE, params: Any, t: int, b: jax.Array) -> jax.Array:

@@ -1,7 +1,8 @@
 """How fast is it, and how fast could it be? One table of one run on one machine.
 
     python -m scripts.benchmark --out results/benchmark      # about half an hour on two cores
-    python -m scripts.benchmark --quick                      # about three minutes
+    python -m scripts.benchmark --quick                      # about two minutes, if nothing else runs
+    python -m scripts.benchmark --rounds 8                   # less noise
 
 Needs a machine that does nothing else. Every case is compiled first; then all are run in turn, several rounds, with a
 product of large matrices (sgemm) measured in each round as the yardstick. The step is measured on one core, to which
@@ -13,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -46,14 +48,28 @@ def timing(seconds: list[float]) -> Timing:
     return Timing(statistics.median(seconds), (high - low) / 2)
 
 
-def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, Timing]:
+def seconds_in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
     """Runs all of them once per round, so that what disturbs the machine disturbs all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for name, run in runs.items():
             seconds[name].append(run())
-    return {name: timing(times) for name, times in seconds.items()}
+    return seconds
+
+
+def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, Timing]:
+    """The same, summarised."""
+    return {name: timing(times) for name, times in seconds_in_turn(runs, rounds).items()}
+
+
+def paired_ratios(runs: dict[str, Callable[[], float]], of: str, rounds: int) -> dict[str, float]:
+    """Each one's time over that of one of them: the median of the ratios within short rounds, where noise cancels."""
+    seconds = seconds_in_turn(runs, rounds)
+    return {
+        name: statistics.median(own / other for own, other in zip(times, seconds[of], strict=True))
+        for name, times in seconds.items()
+    }
 
 
 def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
@@ -67,6 +83,7 @@ def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
     runs = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
     times = in_turn(runs | {name: training.run for name, training in trained.items()}, rounds)
     peak = 2 * 1024**3 / times["sgemm"].median
+    siblings = {name: trained[f"linear, {name}"].run for name in ("disarm", "arm", "reinforce_loo", "relax")}
     rows = []
     for case, (name, training) in zip(chosen, trained.items(), strict=True):
         by_hand = cases.flops_by_hand(case.config)
@@ -75,7 +92,7 @@ def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
             | {"seconds": times[name].median, "spread": times[name].spread}
             | {"flops_by_hand": by_hand, "flops_by_xla": training.xla_flops}
             | {"of_sgemm_time": times[name].median * peak / (by_hand or training.xla_flops)}
-            | {"temporary_bytes": training.temporary_bytes}
+            | {"temporary_bytes": training.temporary_bytes, "compile_seconds": training.compile_seconds}
         )
     return {
         "sgemm_flops_per_second": peak,
@@ -88,6 +105,8 @@ def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
             "of_sgemm_peak": evaluation_flops / times["evaluation"].median / peak,
         },
         "steps": rows,
+        "over_linear_disarm": paired_ratios(siblings, "disarm", 6 * rounds),
+        "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
 
 
@@ -146,18 +165,22 @@ def measure_cores(cores: list[int], rounds: int) -> dict[str, Timing]:
 def measure_start(cores: list[int], rounds: int) -> dict[str, float]:
     """Seconds of imports, and from the command to the first steps, with and without compiled programs in the cache."""
 
-    def importing(module: str) -> float:
-        code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    def seconds_of(before: str, statement: str) -> float:
+        clock = "time.perf_counter()"
+        code = f"import time; {before}; start = {clock}; {statement}; print({clock} - start)"
         return float(subprocess.check_output([sys.executable, "-c", code], preexec_fn=unpin))
 
     def unpin() -> None:
         os.sched_setaffinity(0, cores)
 
-    imports = in_turn({name: lambda name=name: importing(name) for name in ("jax", "disarm_jax", "main")}, rounds)
+    modules = ("jax", "disarm_jax", "main")
+    imports = in_turn({name: lambda name=name: seconds_of("pass", f"import {name}") for name in modules}, rounds)
     result = {f"import {name}": time.median for name, time in imports.items()}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first step, nothing cached", "first step, cached"):
             result[name] = _first_step(pathlib.Path(folder), name, unpin)
+        data = f"from disarm_jax import data; data.load('mnist5k', data_dir={folder + '/data'!r})"
+        result["load mnist5k, prepared"] = seconds_of("from disarm_jax import data", data)
     return result
 
 
@@ -184,6 +207,7 @@ def _first_step(folder: pathlib.Path, name: str, unpin: Callable[[], None]) -> f
 def define_flags(values: flags.FlagValues) -> None:
     """The command line."""
     flags.DEFINE_boolean("quick", False, "Few cases and rounds.", flag_values=values)
+    flags.DEFINE_integer("rounds", None, "Rounds of measurements; none: 4, or 2 if quick.", 2, flag_values=values)
     flags.DEFINE_string("out", None, "Folder for table, JSON and figure; none: print the table.", flag_values=values)
 
 
@@ -192,7 +216,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
-    cores, rounds = sorted(os.sched_getaffinity(0)), 3 if values.quick else 4
+    cores, rounds = sorted(os.sched_getaffinity(0)), values.rounds or (2 if values.quick else 4)
     os.sched_setaffinity(0, cores[:1])  # before JAX looks for the cores it may use
     machine = {
         "processor": processor_name(),
@@ -200,7 +224,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         "platform": platform.platform(),
         "jax": jax.__version__,
         "device": jax.devices()[0].device_kind,
-        "command": "python -m scripts.benchmark" + (" --quick" if values.quick else ""),
+        "command": f"python -m scripts.benchmark{' --quick' if values.quick else ''} --rounds {rounds}",
     }
     results = {"machine": machine, "rounds": rounds} | measure_steps(values.quick, rounds)
     results["cores"] = {name: time.median for name, time in measure_cores(cores, rounds).items()}

@@ -113,8 +113,9 @@ def flops_by_hand(config: dict) -> float | None:
     """Floating-point operations of the products that a step cannot do without; None if ∇f is needed.
 
     Forward products, and the derivatives of the weights and of the inputs of inner layers. The inputs of the first
-    layer of each network are data or samples: nothing is differentiated with respect to them. Element-wise work is
-    not counted.
+    layer of each network are data or samples: nothing is differentiated with respect to them. In a chain the branches
+    share the layers before they leave the trunk, so that layer t, counting from 0, has t + 2 different rows.
+    Element-wise work is not counted.
     """
     latents, hidden, batch = config["model"]["latents"], tuple(config["model"]["hidden"]), config["batch_size"]
     name, depth = config["estimator"]["name"], len(latents)
@@ -123,7 +124,7 @@ def flops_by_hand(config: dict) -> float | None:
         return None
     if depth > 1 and name not in ("arm", "disarm", "reinforce_loo"):
         return None
-    rows = depth + 1 if depth > 1 else info.evaluations
+    rows = info.evaluations  # of the layer next to the image: in a chain the trunk and the branch that leaves it there
 
     def network(rows_forward: int, rows_backward: int, *sizes: int) -> int:
         products = [first * second for first, second in itertools.pairwise(sizes)]
@@ -133,7 +134,7 @@ def flops_by_hand(config: dict) -> float | None:
     total = network(1, 1, PIXELS, *hidden, latents[0]) + network(rows, rows, latents[0], *hidden, PIXELS)
     for t in range(1, depth):
         total += network(t + 1, 1, latents[t - 1], *hidden, latents[t])
-        total += network(rows, rows, latents[t], *hidden, latents[t - 1])
+        total += network(t + 2, t + 2, latents[t], *hidden, latents[t - 1])
     return float(total)
 
 
@@ -157,7 +158,9 @@ class Training:
         self.xla_flops = one_step.lower(state, self._images).cost_analysis()["flops"]
         self._steps = STEPS if self.xla_flops < 1e9 else STEPS // 10
         run = axis.map(lambda state, images: experiment.run_chunk(state, images, self._steps), donate=True)
+        start = time.perf_counter()
         self._run = run.lower(self._state, self._images).compile()
+        self.compile_seconds = time.perf_counter() - start
         self.temporary_bytes = self._run.memory_analysis().temp_size_in_bytes
         self.run()
 

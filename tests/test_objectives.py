@@ -118,7 +118,14 @@ def test_structure_for_expansions_changes_nothing(name):
         np.testing.assert_allclose(fs[0](*all_bits(model)), plain(all_bits(model)), rtol=1e-12)
     else:
         est, at, found = dj.hierarchical("disarm_quadratic", probes=2), (x, layers), lambda out: out.grads
-        fs = [chained_log_weights(model, params, x, layers, layers[0](x), stop_q=True), plain]
+
+        def without_slope_of_log_q(b):
+            """log w to which log q(b_2 | b_1) is no function of b_1: what the parts leave out."""
+            logits = [layers[0](x), jax.lax.stop_gradient(layers[1](b[0]))]
+            log_q = sum(bernoulli.log_prob(*each) for each in zip(logits, b, strict=True))
+            return model.apply({"params": params}, x, b, method="log_joint") - log_q
+
+        fs = [chained_log_weights(model, params, x, layers, layers[0](x), stop_q=True), without_slope_of_log_q]
         np.testing.assert_allclose(fs[0](all_bits(model)), plain(all_bits(model)), rtol=1e-12)
     tunables = est.init(jax.random.key(0), *at)
     by_structure, by_probes = (found(est.apply(tunables, key, *at, f)) for f in fs)

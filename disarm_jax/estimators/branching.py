@@ -2,8 +2,8 @@
 
 The derivative with respect to logits_t needs f with layer t and everything after it drawn again. The trunk is
 b_1, …, b_T; a branch of layer t shares b_1, …, b_{t−1} with it, replaces b_t by a partner b̃_t and draws the later
-layers afresh. Pairs have one branch per layer, groups of n samples n − 1: T (n − 1) + 1 evaluations of f, in one call,
-and one call of each layer.
+layers afresh. Pairs have one branch per layer, groups of n samples n − 1: T (n − 1) + 1 evaluations of f, in one call.
+An f that is a `LayerSum` is spared the terms of layers that branches share with the trunk.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
+from disarm_jax.estimators.layer_sum import layer_sum_of, sum_of_rows
 from disarm_jax.estimators.types import Estimator, HierarchicalEstimate
 
 
@@ -100,21 +101,35 @@ def _branching(draw: Callable, gradient: Callable) -> Estimator:
         depth = check_layers(layers)
         keys = chain_keys(key, 2 * depth - 1)
         group_keys, redraw_keys = keys[:depth], keys[depth:]
-        trunk, groups, columns = [], [], []
+        trunk, groups, columns, given = [], [], [], []
         rows = None
         for t in range(depth):
-            # Row 0 is the trunk, then come the branches in the order of the layers where they leave it.
-            logits = layer_logits(layers, t, inputs, rows)
+            # Row 0 is the trunk, then come the branches in the order of the layers where they leave it. The trunk has a
+            # call of its own: only its logits are differentiated, and a derivative has the rows of its call.
+            logits = layer_logits(layers, t, inputs, rows[:1] if t else None)
+            trunk.append(logits[0])
+            if t:
+                logits = jnp.concatenate([logits, layer_logits(layers, t, inputs, rows[1:])])
             alpha = bernoulli.stop_and_widen(logits)
             b, noise = draw(group_keys[t], alpha[0])
             redrawn = bernoulli.sample(redraw_keys[t - 1], alpha[1:], 1) if t else []
             rows = jnp.concatenate([b[:1], *redrawn, b[1:]]).astype(logits.dtype)
             branches = b.shape[0] - 1
+            partners = jnp.broadcast_to(logits[:1], (branches, *logits.shape[1:]))
             staying = jnp.broadcast_to(rows[:1], ((depth - t - 1) * branches, *rows.shape[1:]))
-            trunk.append(logits[0])
             groups.append((alpha[0], b, noise))
             columns.append(jnp.concatenate([rows, staying]))
-        f_b, aux = contract.evaluate(f, tuple(columns), columns[0].shape[:-1], has_aux)
+            given.append(jnp.concatenate([logits, partners]) if t else logits)
+
+        by_layers = layer_sum_of(f)
+
+        def f_of_rows(columns):
+            rows = [1 + (t + 1) * branches for t in range(depth)]
+            terms = by_layers.terms(columns, by_layers.given(given), rows)
+            return sum_of_rows(terms, [term[:1] for term in terms])
+
+        f_rows = f_of_rows if by_layers else f
+        f_b, aux = contract.evaluate(f_rows, tuple(columns), columns[0].shape[:-1], has_aux)
         f_b, value_dtype = contract.widen(f_b, trunk[0])
         signal = lax.stop_gradient(f_b)
         grads = []

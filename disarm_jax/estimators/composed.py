@@ -70,8 +70,7 @@ class Chained:
     varies with b_t as f does: for a VAE, log p(b_{t−1} | b_t) − log q(b_t) + log p(b_t | mean of b_{t+1}).
 
     Attributes:
-      f: of the tuple (b_1, …, b_T), as always. If it is `Composed`, its inner gives a tuple of what the inner of each
-        layer's part gives at b_t, and that is computed once.
+      f: of the tuple (b_1, …, b_T), as always; best it is a `LayerSum`, with an inner that the parts share.
       part: `(t, means) -> f_t`, counting layers from 0. `means` has one `[1, *batch, D_s]` for each layer: the bits
         drawn before layer t, the mean of layer t, and of the later layers the means given that. f_t maps
         `[N, *batch, D_t]` to `[N, *batch]`; best it is `Composed`.

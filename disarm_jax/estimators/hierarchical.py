@@ -29,7 +29,8 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     differentiated; unbiased with the later layers relaxed too, whereas the variant of the authors' code, which draws
     hard samples there (`later_layers="hard"`), is biased. For "disarm_taylor" and "disarm_quadratic": DisARM with an
     expansion of f in each layer at its mean; unbiased, T + 1 evaluations and one per layer where f is differentiated,
-    and an f that is `Chained` says what of it to expand.
+    and an f that is `Chained` says what of it to expand. For all others an f that is a `LayerSum` is evaluated only
+    where samples differ.
 
     The estimator's functions take the inputs and the layers instead of logits: `init(key, inputs, layers)`,
     `apply(params, key, inputs, layers, f)`, `variance_loss(params, key, inputs, layers, f)`. `layers` is a sequence of

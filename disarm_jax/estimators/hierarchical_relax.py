@@ -5,6 +5,7 @@ It must be continuous in z and may not see the trunk's b_t, so the later layers 
 as well. They reuse the trunk's noise, which is independent of b_t and keeps c_t close to f at the trunk.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract, relaxation
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
+from disarm_jax.estimators.layer_sum import LayerSum, layer_sum_of, sum_of_rows
 from disarm_jax.estimators.types import Estimator, HierarchicalEstimate
 
 LATER_LAYERS = ("relaxed", "hard")
@@ -66,30 +68,38 @@ def relax(
             b.append(bernoulli.threshold(alpha, noises[t]))
             rows = b[t][None].astype(logits.dtype)
         hard = tuple(b_t[None].astype(logits.dtype) for b_t, logits in zip(b, trunk, strict=True))
-        f_b, aux = contract.evaluate(f, hard, hard[0].shape[:-1], has_aux)
+        f_hard, f_relaxed = f, lambda columns, logits: f(columns)
+        if by_layers := layer_sum_of(f):
+            f_hard, f_relaxed = _by_layers(by_layers, trunk, hard)
+        f_b, aux = contract.evaluate(f_hard, hard, hard[0].shape[:-1], has_aux)
         f_b, value_dtype = contract.widen(f_b[0], trunk[0])
 
         def after(t, rows):
-            """Layer t in the control variates of the layers before it, two rows each."""
-            logits = bernoulli.wide(layer_logits(layers, t, inputs, rows))
+            """Layer t in the control variates of the layers before it, two rows each: logits and samples."""
+            given = layer_logits(layers, t, inputs, rows)
+            logits = bernoulli.wide(given)
             if later_layers == "hard":
-                return bernoulli.threshold(logits, bernoulli.logistic_noise(redraw_keys[t], logits.shape, logits.dtype))
+                noise = bernoulli.logistic_noise(redraw_keys[t], logits.shape, logits.dtype)
+                return given, bernoulli.threshold(logits, noise)
             rates = jnp.repeat(jnp.stack([relaxation.rate(p, logits.dtype) for p in params[:t]]), 2)
-            return jax.nn.sigmoid((logits + noises[t][None]) * rates.reshape(-1, *(1,) * (logits.ndim - 1)))
+            return given, jax.nn.sigmoid((logits + noises[t][None]) * rates.reshape(-1, *(1,) * (logits.ndim - 1)))
 
         def controls(alphas):
             # Rows 2s and 2s + 1 are the control variate of layer s at z and z̃: the trunk's bits before layer s,
             # relaxed bits from there on.
-            zs, columns = [], []
+            zs, columns, given = [], [], []
             for t, alpha in enumerate(alphas):
                 zs.append(relaxation.noisy_logits(alpha, b[t], noises[t], uniforms[t]))
                 own = jax.nn.sigmoid(zs[t] * relaxation.rate(params[t], alpha.dtype))
-                left = [after(t, columns[-1][: 2 * t])] if t else []
+                left = after(t, columns[-1][: 2 * t]) if t else None
                 staying = jnp.broadcast_to(b[t][None], (2 * (depth - t - 1), *b[t].shape))
-                columns.append(jnp.concatenate([*left, own, staying]).astype(trunk[t].dtype))
-            f_relaxed = relaxation.evaluate_relaxed(f, tuple(columns), columns[0].shape[:-1], trunk[0], has_aux)
-            f_relaxed = jnp.split(f_relaxed, depth)
-            return jnp.concatenate([relaxation.control(params[t], network, f_relaxed[t], zs[t]) for t in range(depth)])
+                columns.append(jnp.concatenate([*([left[1]] if t else []), own, staying]).astype(trunk[t].dtype))
+                own_logits = jnp.broadcast_to(trunk[t][None], zs[t].shape)
+                given.append(jnp.concatenate([left[0], own_logits]) if t else own_logits)
+            f_columns = functools.partial(f_relaxed, logits=given)
+            f_c = relaxation.evaluate_relaxed(f_columns, tuple(columns), columns[0].shape[:-1], trunk[0], has_aux)
+            f_c = jnp.split(f_c, depth)
+            return jnp.concatenate([relaxation.control(params[t], network, f_c[t], zs[t]) for t in range(depth)])
 
         c, slopes = relaxation.value_and_slopes(controls, tuple(alphas))
         grads = tuple(
@@ -100,3 +110,14 @@ def relax(
         return (estimate, aux) if has_aux else estimate
 
     return Estimator(init, apply, sum_of_squares_loss(apply))
+
+
+def _by_layers(f: LayerSum, trunk: Sequence[jax.Array], hard: tuple[jax.Array, ...]) -> tuple[Callable, Callable]:
+    """f at the trunk, and f of columns and logits, which has the trunk's terms in the layers before a relaxed one."""
+    at_trunk = f.terms(hard, f.given([logits[None] for logits in trunk]))
+
+    def f_relaxed(columns, logits):
+        terms = f.terms(columns, logits, [2 * (t + 1) for t in range(len(columns))])
+        return sum_of_rows(terms, lax.stop_gradient(at_trunk))
+
+    return lambda hard: sum(at_trunk), f_relaxed

@@ -5,6 +5,7 @@ the mean p_t. So DisARM applied to the expansion h_t at b_t and its partner, les
 By default h_t is f with the later layers at the means they have when layer t is at p_t.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import branching, contract
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
-from disarm_jax.estimators.composed import Chained, Composed, as_composed
+from disarm_jax.estimators.composed import Chained, as_composed
 from disarm_jax.estimators.expansion import expand
+from disarm_jax.estimators.layer_sum import layer_sum_of
 from disarm_jax.estimators.taylor import check_scale, combine, scales
 from disarm_jax.estimators.types import Estimator
 
@@ -47,14 +49,24 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
         probe_keys = chain_keys(probe_key[0], depth) if probe_key else [None] * depth
 
         told = isinstance(f, Chained)
-        shared = told and isinstance(f.f, Composed)  # what f and the parts have in common is computed once
+        by_layers = layer_sum_of(f) if told else None
+        shared = by_layers is not None and by_layers.inner is not None  # computed once for f and its parts
+        if shared:
+            columns, inner = [None] * depth, [None] * depth
 
-        def with_rows(columns):
-            inner = f.f.inner(columns) if shared else columns
-            f_b, aux = contract.evaluate(f.f.outer if shared else f, inner, columns[0].shape[:-1], has_aux)
-            return f_b, (columns, lax.stop_gradient(inner), aux)
+            def noted(t, b):
+                columns[t], inner[t] = b, by_layers.inner(t, b)
+                return inner[t]
 
-        out, (columns, inner, aux) = base.apply((), base_key, inputs, layers, with_rows, has_aux=True)
+            noting = dataclasses.replace(by_layers, inner=noted)
+            out, aux = contract.apply_with_aux(base, has_aux, (), base_key, inputs, layers, noting)
+        else:
+
+            def with_rows(columns):
+                f_b, aux = contract.evaluate(f, columns, columns[0].shape[:-1], has_aux)
+                return f_b, (columns, aux)
+
+            out, (columns, aux) = base.apply((), base_key, inputs, layers, with_rows, has_aux=True)
         trunk = tuple(column[:1] for column in columns)
         grads = []
         for t, logits in enumerate(out.logits):
@@ -63,7 +75,7 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
             means = _means(t, trunk, alpha, inputs, layers)
             part = as_composed(f.part(t, means) if told else _at_layer(f, t, means))
             expansion = expand(part, logits, order, probes, probe_keys[t], has_aux=has_aux and not told)
-            inner_pair = jax.tree.map(of_pair, inner[t]) if shared else part.inner(pair)
+            inner_pair = jax.tree.map(of_pair, lax.stop_gradient(inner[t])) if shared else part.inner(pair)
             noise = [
                 formulas.disarm(alpha, *pair, *h.astype(bernoulli.wide_dtype(h, alpha))).astype(alpha.dtype) - known
                 for h, known in zip(expansion.terms(pair, inner_pair), expansion.gradients, strict=True)

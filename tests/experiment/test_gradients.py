@@ -135,3 +135,19 @@ def test_independent_samples_for_decoder_and_prior(depth, name, num_samples):
             stderr = difference.std(axis=0) / np.sqrt(len(difference)) + 1e-12
             assert stderr.max() < 0.01 * np.abs(np.asarray(b)).mean()  # what counts as a large bias shows
             assert np.abs(difference.mean(axis=0) / stderr).max() < 4.5
+
+
+@pytest.mark.parametrize("name", ["disarm", "relax"])
+def test_stopping_log_q_stops_parameters_not_samples(name):
+    """The gradient through sampling is the same: RELAX, which differentiates f in the samples, would else be biased."""
+    model, params = make(2)
+    est, x = estimator_builder(EstimatorSpec(name, {}), model.latents, True)(X), jnp.asarray(X)
+
+    def sampling_gradients(stop_q):
+        objective = Objective(model, 1, stop_q, shared_samples=True)
+        tunables = init_tunables(objective, est, params, jax.random.key(1), x)
+        return jax.jit(lambda key: draw_gradients(objective, est, tunables, params, key, x).logits)(jax.random.key(2))
+
+    for stopped, kept in zip(sampling_gradients(True), sampling_gradients(False), strict=True):
+        assert np.any(stopped != 0)
+        np.testing.assert_allclose(stopped, kept, rtol=1e-12, atol=1e-14)

@@ -11,7 +11,7 @@ from jax import lax
 from disarm_jax.experiment.choices import make_model
 from disarm_jax.experiment.step import make_experiment
 from scripts import benchmark_cases as cases
-from scripts.benchmark import Timing, in_turn, timing
+from scripts.benchmark import Timing, in_turn, paired_ratios, timing
 from scripts.benchmark_figure import draw
 from scripts.benchmark_table import as_markdown, targets
 
@@ -45,6 +45,8 @@ def products_of_a_step(config: dict) -> int:
         ("elbo_linear", {"estimator__options__num_pairs": 4}, 4 * 62.72e6 + 31.36e6),
         ("elbo_nonlinear", {}, 189.44e6),
         ("multisample_disarm_10", {"model__hidden": ()}, 20 * 31.36e6 + 31.36e6),
+        ("layers_2", {}, 94.08e6 + 9 * 4e6),  # the image twice, the upper layer: 2 rows up, 3 down, 1 and 3 backward
+        ("layers_4", {}, 94.08e6 + (9 + 12 + 15) * 4e6),
     ],
 )
 def test_operations_by_hand_are_those_of_the_program(file, fields, expected):
@@ -78,9 +80,16 @@ def test_timings():
     assert timing([1.0, 1.0]) == Timing(1.0, 0.0)
 
 
+def test_ratios_are_taken_within_rounds():
+    own, other = iter([1.0, 9.0, 3.0]), iter([2.0, 18.0, 3.0])
+    runs = {"own": lambda: next(own), "other": lambda: next(other)}
+    assert paired_ratios(runs, "other", 3) == {"own": 0.5, "other": 1.0}
+
+
 def synthetic_results() -> dict:
     def row(group, name, seconds, axis=None):
         counts = {"flops_by_hand": 94.08e6, "flops_by_xla": 104e6, "of_sgemm_time": 2.0, "temporary_bytes": 2e6}
+        counts["compile_seconds"] = 1.5
         return {"group": group, "name": name, "axis": axis, "seconds": seconds, "spread": 1e-5} | counts
 
     rows = [row("linear", name, 1e-3) for name in ("disarm", "arm", "reinforce_loo")]
@@ -93,6 +102,7 @@ def synthetic_results() -> dict:
     machine = {"processor": "a CPU", "cores": 2, "platform": "an OS", "jax": "1", "command": "a command"}
     evaluation = {"images": 10_000, "samples": 100, "seconds": 4.0, "of_sgemm_peak": 0.5}
     measured = {"sgemm_flops_per_second": 1e11, "sgemm_spread": 0.01, "copy_bytes_per_second": 1e10, "rounds": 3}
+    measured |= {"over_linear_disarm": {"arm": 1.04, "reinforce_loo": 0.97, "relax": 3.0}, "peak_memory_bytes": 1e9}
     return measured | {
         "steps": rows, "cores": cores, "start": start, "machine": machine, "evaluation": evaluation
     }  # fmt: skip
@@ -103,9 +113,15 @@ def test_the_table_says_what_was_met(tmp_path):
     verdicts = {target.what: (target.measured, target.verdict()) for target in targets(results)}
     assert verdicts["linear RELAX over DisARM"] == (pytest.approx(3.0), "not met")
     assert verdicts["throughput of 2 cores over that of one"] == (pytest.approx(2 / 1.05), "met")
+    assert verdicts["LOO and ARM over DisARM, the largest distance from 1"] == (pytest.approx(0.04), "met")
     assert verdicts["T layers: time per T + 1 rows, 4 over 2 layers"] == (None, "not measured")
+    deep = [row | {"group": group} for row, group in zip(results["steps"], ("2 layers", "4 layers"), strict=False)]
+    deep[1] |= {"name": "disarm", "seconds": 2e-3, "flops_by_hand": 150e6}
+    verdicts = {target.what: target.measured for target in targets(results | {"steps": results["steps"] + deep})}
+    assert verdicts["T layers: time per T + 1 rows, 4 over 2 layers"] == pytest.approx(2 * 3 / 5)
+    assert verdicts["T layers: time per operation by hand, 4 over 2 layers"] == pytest.approx(2 * 94.08 / 150)
     table = as_markdown(results)
-    assert "| linear | relax | 3.00 | 0.01 | 333 | 94 | 104 | 2.00 | 2.0 |" in table
+    assert "| linear | relax | 3.00 | 0.01 | 333 | 94 | 104 | 2.00 | 2.0 | 1.5 |" in table
     assert "| 1 seed per core, one process | 1.05 | 1905 |" in table
     draw(results, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
