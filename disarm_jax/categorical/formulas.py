@@ -108,10 +108,8 @@ def disarm_iw(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
     earlier = jnp.sum(jnp.where(tree.one, log_both_go_on[..., None], 0), axis=-2)
     last = ~jnp.any(tree.one, axis=-1)  # never the first of two, and the only class whose product may be infinite
     weight = jnp.where(last, 0, jax.nn.sigmoid(jnp.abs(alpha)) * jnp.exp(earlier))
-    first = jnp.where(
-        jnp.any((z[..., None] == 1) & (z_tilde[..., None, :] == 1) & tree.one, axis=(-2, -1))[..., None], z, z_tilde
-    )
-    weight = jnp.sum(first * weight, axis=-1, keepdims=True)
+    z_is_first = jnp.any(tree.one & (z[..., :, None] == 1) & (z_tilde[..., None, :] == 1), axis=(-2, -1))
+    weight = jnp.sum(jnp.where(z_is_first[..., None], z, z_tilde) * weight, axis=-1, keepdims=True)
     return (0.5 * (f_z - f_z_tilde)[..., None, None] * (z - z_tilde) * weight).astype(dtype)
 
 
