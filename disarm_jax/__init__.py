@@ -1,4 +1,4 @@
-"""Low-variance gradients for binary latent variables: DisARM and its relatives as pure JAX functions."""
+"""Low-variance gradients for binary and categorical latent variables: DisARM and relatives as pure JAX functions."""
 
 from disarm_jax import bernoulli, categorical, formulas
 from disarm_jax.estimators.antithetic import arm, disarm

@@ -39,6 +39,8 @@ def test_docstring_examples(name):
 def test_every_estimator_has_an_example():
     for name in (*dj.estimator_names(), "expectation", "gradient_variance", "hierarchical", "variance_loss"):
         assert ">>>" in inspect.getdoc(getattr(dj, name)), name
+    for name in dj.categorical.estimator_names():
+        assert ">>>" in inspect.getdoc(getattr(dj.categorical, name)), name
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -47,7 +49,7 @@ def test_readme_blocks_run(block, capsys):
 
 
 def test_the_readme_has_its_examples():
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
     assert len(re.findall(r"^\S", BLOCKS[0].split("\n", 1)[1], re.MULTILINE)) <= 5  # five lines after the import
 
 
@@ -70,3 +72,13 @@ def test_the_readme_table_is_true():
         assert evaluations == str(info.evaluations)
         assert (needs_grad == "yes") == info.needs_grad
         assert (objective == "bound") == (info.objective == "bound")
+
+
+def test_the_readme_table_of_classes_is_true():
+    rows = re.findall(r"^\| `categorical\.(\w+)` \| (\S+) \| (\d+) \| (\w+) \|", README, re.MULTILINE)
+    assert sorted(row[0] for row in rows) == list(dj.categorical.estimator_names())
+    for name, unbiased, evaluations, needs_grad in rows:
+        info = dj.categorical.estimator_info(name)
+        assert unbiased == ("yes" if info.unbiased else "**no**")
+        assert evaluations == str(info.evaluations)
+        assert (needs_grad == "yes") == info.needs_grad

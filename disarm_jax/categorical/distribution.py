@@ -64,19 +64,6 @@ def perturb(logits: jax.Array, noise: jax.Array) -> jax.Array:
     return logits - jnp.max(logits, axis=-1, keepdims=True) + noise
 
 
-def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Independent samples `[num_samples, *batch, D, C]`, one-hot in the logits' dtype; `key` is consumed.
-
-    >>> print(dj.categorical.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
-    [[[0. 1. 0.]]
-    <BLANKLINE>
-     [[0. 1. 0.]]]
-    """
-    logits = as_logits(logits)
-    noise = gumbel_noise(key, (num_samples, *logits.shape), bernoulli.wide_dtype(logits))
-    return argmax(perturb(logits, noise), logits.dtype)
-
-
 class Tree(NamedTuple):
     """Binary choices that lead to one of C classes: which of them lie in the branch of a 0, and of a 1, at each node.
 
@@ -128,16 +115,26 @@ def ascending_sticks(logits: jax.Array) -> Tree:
 
 def node_logits(tree: Tree, logits: jax.Array) -> jax.Array:
     """The logit of going into the branch of a 1, at each node: `[*batch, D, M]` from `[*batch, D, C]`."""
-    one, zero = branch_totals(tree, logits)
-    # Both are −∞ below a node that is never reached.
-    return jnp.where(one == zero, jnp.zeros_like(one), one - zero)
+    _, one, zero = branch_masses(tree, logits)
+    # Both are 0 below a node that is never reached.
+    return jnp.where(one == zero, jnp.zeros_like(one), jnp.log(one) - jnp.log(zero))
 
 
-def branch_totals(tree: Tree, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """logsumexp of the logits in the branch of a 1, and of a 0, at each node, `[*batch, D, M]`; −∞ if it is empty."""
-    logits = logits[..., None, :]
-    one, zero = (bernoulli.lift(jnp.asarray(mask), logits.ndim) for mask in (tree.one, tree.zero))
-    return tuple(jax.nn.logsumexp(jnp.where(mask, logits, -jnp.inf), axis=-1) for mask in (one, zero))
+def branch_masses(tree: Tree, logits: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Probabilities up to a factor, of the classes `[*batch, D, C]` and of the two branches of each node.
+
+    They are sums of positive numbers, so that small ones keep their digits; what underflows is never reached.
+
+    Returns:
+      e^logits over the largest of them, `[*batch, D, C]`; its sums in the branches of a 1 and of a 0, `[*batch, D, M]`.
+    """
+    mass = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+    inside = mass[..., None, :]
+    one, zero = (
+        jnp.sum(jnp.where(bernoulli.lift(jnp.asarray(mask), inside.ndim), inside, 0), axis=-1)
+        for mask in (tree.one, tree.zero)
+    )
+    return mass, one, zero
 
 
 def follow(tree: Tree, b: jax.Array) -> jax.Array:
@@ -145,6 +142,20 @@ def follow(tree: Tree, b: jax.Array) -> jax.Array:
     bit = b[..., None] == 1
     one, zero = (bernoulli.lift(jnp.asarray(mask), bit.ndim) for mask in (tree.one, tree.zero))
     return jnp.all(jnp.where(bit, ~zero, ~one), axis=-2).astype(b.dtype)
+
+
+def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
+    """Independent samples `[num_samples, *batch, D, C]`, one-hot in the logits' dtype; `key` is consumed.
+
+    >>> print(dj.categorical.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
+    [[[0. 1. 0.]]
+    <BLANKLINE>
+     [[0. 1. 0.]]]
+    """
+    logits = as_logits(logits)
+    tree = balanced_tree(logits.shape[-1])  # of all that draw a class, the one with the least noise and the best tails
+    b = bernoulli.sample(key, node_logits(tree, bernoulli.wide(logits)), num_samples)
+    return follow(tree, b).astype(logits.dtype)
 
 
 def antithetic_pairs(key: jax.Array, logits: jax.Array, tree: Tree, num_pairs: int) -> tuple[jax.Array, jax.Array]:
@@ -165,29 +176,30 @@ def antithetic_pairs(key: jax.Array, logits: jax.Array, tree: Tree, num_pairs: i
 
 
 def choices(tree: Tree, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What classes chose at each node, and whether they have reached it: bits `[..., D, M]` from `[..., D, C]`."""
-    z = z[..., None, :]
-    one, zero = (bernoulli.lift(jnp.asarray(mask, z.dtype), z.ndim) for mask in (tree.one, tree.zero))
-    b = jnp.sum(one * z, axis=-1)
-    return b, b + jnp.sum(zero * z, axis=-1)
+    """What classes chose at each node, and whether they have reached it: bits `[..., D, M]` from `[..., D, C]`.
+
+    For a tree that all variables share, as in `to_logits`.
+    """
+    b = z @ jnp.asarray(tree.one.T, z.dtype)
+    return b, b + z @ jnp.asarray(tree.zero.T, z.dtype)
 
 
 def to_logits(tree: Tree, logits: jax.Array, grad: jax.Array) -> jax.Array:
     """The chain rule: a gradient with respect to the nodes' logits as one with respect to the classes' logits.
 
+    The derivative of a node's logit is a class's share of its branch, negative in the branch of a 0.
+
     Args:
       tree: of the choices.
       logits: `[..., D, C]`, of the rank of the gradient.
-      grad: `[..., D, M]`.
+      grad: `[..., D, M]`, zero at nodes that were not reached.
 
     Returns:
       `[..., D, C]`.
     """
-    total = 0
-    for mask, branch, sign in zip((tree.one, tree.zero), branch_totals(tree, logits), (1, -1), strict=True):
-        branch = jnp.where(branch == -jnp.inf, jnp.zeros_like(branch), branch)[..., None]
-        inside = bernoulli.lift(jnp.asarray(mask), branch.ndim)
-        share = jnp.exp(jnp.where(inside, logits[..., None, :] - branch, -jnp.inf))
-        # A product, not a sum over nodes, whose last element jaxlib 0.10.2 gets wrong on a CPU.
-        total = total + sign * jnp.einsum("...m,...mc->...c", grad, share)
-    return total
+    mass, *branches = branch_masses(tree, logits)
+    one, zero = (
+        jnp.matmul(jnp.where(branch == 0, 0, grad / branch), jnp.asarray(mask, grad.dtype), precision="highest")
+        for branch, mask in zip(branches, (tree.one, tree.zero), strict=True)
+    )
+    return mass * (one - zero)

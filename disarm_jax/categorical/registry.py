@@ -13,19 +13,19 @@ _ENTRIES = {
         coupled.disarm_iw,
         pairs,
         _COUPLED,
-        "Any f, two evaluations, nothing to tune; does not depend on the order of the classes.",
+        "The default: any f, two evaluations, nothing to tune, and the order of the classes does not matter.",
     ),
     "disarm_sb": Entry(
         coupled.disarm_sb,
         pairs,
         _COUPLED,
-        "To compare: it is as good as disarm_tree only if the classes are in a suitable order.",
+        "When the classes have an order that suits it; the first one is broken off first.",
     ),
     "disarm_tree": Entry(
         coupled.disarm_tree,
         pairs,
         _COUPLED,
-        "The default: any f, two evaluations, nothing to tune, any number of classes.",
+        "When it measures better than disarm_iw for your f; the order of the classes matters a little.",
     ),
     "gumbel_softmax": Entry(
         straight_through.gumbel_softmax,
@@ -39,7 +39,7 @@ _ENTRIES = {
         coupled.reinforce_loo,
         samples,
         "Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
-        "A strong baseline with many samples, or when antithetic pairs do not suit f.",
+        "A strong baseline with many samples, or with many classes, where coupling gains little.",
     ),
     "reinmax": Entry(
         straight_through.reinmax,

@@ -1,5 +1,6 @@
 """Straight-through, Gumbel-softmax and ReinMax for classes: one sample, ∇f at it, and a bias. Here for comparison."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ def straight_through() -> Estimator:
     def gradient(params, logits, z, noise, f_z, slope):
         return formulas.straight_through(logits, slope[0])
 
-    return _from_one_sample(gradient)
+    return _from_slopes(_one_sample, gradient)
 
 
 @contract.factory
@@ -48,7 +49,7 @@ def reinmax() -> Estimator:
     def gradient(params, logits, z, noise, f_z, slope):
         return formulas.reinmax(logits, z[0], slope[0])
 
-    return _from_one_sample(gradient)
+    return _from_slopes(_one_sample, gradient)
 
 
 @contract.factory
@@ -77,14 +78,16 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
     def relax(logits, noise):
         return jax.nn.softmax(distribution.perturb(logits, noise) / temperature, axis=-1)[None]
 
-    return _from_one_sample(gradient, relax=None if hard else relax)
+    def draw(params, key, logits):
+        noise = distribution.gumbel_noise(key, logits.shape, logits.dtype)
+        return distribution.argmax(distribution.perturb(logits, noise), logits.dtype)[None], noise
+
+    return _from_slopes(draw, gradient, relax=None if hard else relax)
 
 
-def _from_one_sample(gradient: Any, **options: Any) -> Estimator:
-    return from_slopes(_WHO, _one_sample, gradient, init=no_params, event_ndim=2, **options)
+def _from_slopes(draw: Callable, gradient: Callable, **options: Any) -> Estimator:
+    return from_slopes(_WHO, draw, gradient, init=no_params, event_ndim=2, **options)
 
 
-def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """z `[1, *batch, D, C]` and the Gumbel noise `[*batch, D, C]` that made it."""
-    noise = distribution.gumbel_noise(key, logits.shape, logits.dtype)
-    return distribution.argmax(distribution.perturb(logits, noise), logits.dtype)[None], noise
+def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, None]:
+    return distribution.sample(key, logits, 1), None
