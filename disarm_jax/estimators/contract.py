@@ -171,8 +171,8 @@ def from_samples(
 def tuned_by_logits(apply: Callable) -> Callable:
     """Marks an estimator whose tunables are learnt by the squares of the logits' gradient, also beside a network.
 
-    The other tunables are then learnt by the squares of the network's gradient. The few scales of an expansion come out
-    nearly the same by the logits', at the price of no product with the network.
+    Tunables are else learnt by the squares of the network's gradient. The few scales of an expansion come out nearly
+    the same by the logits' own, which spares a product with the network.
     """
     apply.tuned_by_logits = True
     return apply

@@ -40,7 +40,7 @@ _ENTRIES = {
         taylor.arms_quadratic,
         and_the_mean(samples),
         "disarm_jax; the expansion of Gu et al., MuProp, ICLR 2016, to second order, on ARMS",
-        "As disarm_quadratic, with more than two evaluations: the least variance of all here, per evaluation.",
+        "As disarm_quadratic, with more than two evaluations: the least variance per evaluation on our models.",
         needs_grad=True,
     ),
     "bitflip": Entry(
@@ -170,7 +170,7 @@ _ENTRIES = {
         relaxation.relax,
         always(3),
         "Grathwohl et al., Backpropagation through the void, ICLR 2018",
-        "When f is differentiable and close to linear between 0 and 1; about twice the time of DisARM.",
+        "When f is differentiable and close to linear between 0 and 1; more than twice the time of DisARM.",
         needs_grad=True,
     ),
     "rodeo": Entry(
