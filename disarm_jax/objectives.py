@@ -78,8 +78,9 @@ def chained_log_weights(
     """log w of a model of several layers as a sum over them, with what expansions of each layer are made of.
 
     In layer t that is log p(b_{t−1} | b_t) − log q(b_t | b_{t−1}) + log p(b_t | mean of b_{t+1}): what of log w depends
-    on b_t while the later layers stay at their means, but for log q(b_{t+1} | b_t). The arguments are those of
-    `log_weights`, the model with `BernoulliVAE`'s own `decode` and `log_joint`.
+    on b_t while the later layers stay at their means, but for log q(b_{t+1} | b_t): its slope vanishes there, and its
+    curvature at a fixed b_{t+1} is not that of its expectation. The arguments are those of `log_weights`, the model
+    with `BernoulliVAE`'s own `decode` and `log_joint`.
     """
     depth, fixed = len(layers), lax.stop_gradient(params)
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)

@@ -24,19 +24,47 @@ def make(depth):
     return model, jax.tree.map(lambda p: jnp.asarray(np.asarray(p) + 0.5 * noise.normal(size=p.shape)), params)
 
 
+def plain_log_weights(model, params, x, layers, stop_q):
+    """log w without the structure that makes it quick; of a chain with what is expanded in each layer.
+
+    That is all of it but log q(b_{t+1} | b_t), whose curvature at a fixed b_{t+1} is not that of its expectation.
+    """
+    f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
+    if len(layers) == 1:
+        return lambda b: f((b,))
+
+    def part(t, means):
+        def f_t(b):
+            rows = [jnp.broadcast_to(mean, (b.shape[0], *mean.shape[1:])) for mean in means]
+            later = dj.bernoulli.log_prob(layers[t + 1](b), rows[t + 1]) if t + 1 < len(rows) else 0.0
+            return f((*rows[:t], b, *rows[t + 1 :])) + later
+
+        return f_t
+
+    return dj.Chained(f, part)
+
+
 def value_by_expectation(objective, est, tunables, params, key, x):
     """The objective as a user of the library would write it, for `jax.grad`."""
     layers = inference_layers(objective.model, params)
-    f = log_weights(objective.model, params, x, layers, layers[0](x), stop_q=objective.stop_q)
+    f = plain_log_weights(objective.model, params, x, layers, objective.stop_q)
     if len(layers) == 1:
-        return dj.expectation(est)(tunables, key, layers[0](x), lambda b: f((b,))).mean()
+        return dj.expectation(est)(tunables, key, layers[0](x), f).mean()
     return dj.hierarchical_expectation(est)(tunables, key, x, layers, f).mean()
 
 
-EXPANSIONS = ("arms_quadratic", "disarm_quadratic", "disarm_taylor", "disarm_taylor_cross", "muprop")
+EXPANSIONS = (
+    "arms_quadratic",
+    "disarm_quadratic",
+    "disarm_taylor",
+    "disarm_taylor_cross",
+    "multisample_disarm_quadratic",
+    "muprop",
+)
 CASES = [
     *[(1, name, {}, True) for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"],
     *[(1, "vimco", {"num_samples": 3}, False), (1, "multisample_disarm", {"num_pairs": 3}, False)],
+    *[(1, "multisample_disarm_quadratic", {"num_pairs": 2}, False), (1, "multisample_arms", {"num_samples": 2}, False)],
     *[(1, "naive_multisample_disarm", {"num_pairs": 2}, False), (1, "disarm", {}, False), (1, "relax", {}, False)],
     # With as many probes as bits, what is known of a linear model's structure and what is probed are the same.
     *[(2, name, {"probes": 3} if name == "disarm_quadratic" else {}, True) for name in dj.hierarchical_names()],
@@ -53,14 +81,14 @@ def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
 
     def layers_and_f(encoder):
         layers = inference_layers(model, params | {"encoder": encoder})
-        return layers, log_weights(model, params, x, layers, layers[0](x), stop_q=objective.stop_q)
+        return layers, plain_log_weights(model, params, x, layers, objective.stop_q)
 
     def estimate(encoder):
         layers, f = layers_and_f(encoder)
         if len(layers) > 1:
             out = est.apply(tunables, key, x, layers, f)
             return out.value, out.grads, out.logits
-        out = est.apply(tunables, key, layers[0](x), lambda b: f((b,)))
+        out = est.apply(tunables, key, layers[0](x), f)
         return out.value, (out.grad,), (layers[0](x),)
 
     _, grads, _ = estimate(encoder)
@@ -89,8 +117,8 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q):
         own_loss = depth == 1 and est.variance_loss is not None  # β changes the law of the samples
         if own_loss or name in EXPANSIONS:  # whose scales learn by the squares of the logits' gradient
             layers = inference_layers(model, params)
-            f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
-            at = (layers[0](x), lambda b: f((b,))) if depth == 1 else (x, layers, f)
+            f = plain_log_weights(model, params, x, layers, stop_q)
+            at = (layers[0](x), f) if depth == 1 else (x, layers, f)
             by_hand = jax.grad(dj.variance_loss(est))(tunables, estimator_key, *at)
         elif jax.tree.leaves(tunables):
             by_hand = jax.grad(squares_of_the_encoder_gradient, argnums=2)(objective, est, tunables, *arguments)
