@@ -1,7 +1,7 @@
 """Which estimator is best for a trained model? Variance and time of all of them, at the same parameters and batch.
 
-    python -m scripts.compare --workdirs runs/linear,runs/nonlinear --out results/compare
-    python -m scripts.compare --workdirs runs/linear --steps 1000,10000,50000 --estimators "disarm, arms(num_samples=4)"
+    python -m scripts.compare --workdir runs/linear --workdir runs/nonlinear --out results/compare
+    python -m scripts.compare --workdir runs/linear --steps 1000,10000,50000 --estimators "disarm, arms(num_samples=4)"
 
 For each run, at its newest checkpoint or at those of `--steps` (a run keeps `config.checkpoint.keep` of them): the
 variance of one estimate of the inference network's gradient, averaged over its parameters, and of the gradient with
@@ -55,7 +55,7 @@ EVERY_ONE_OF_A_CHAIN = "disarm, reinforce_loo, arm, relax, arms(num_samples=3), 
 def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
     options = {"flag_values": values}
-    flags.DEFINE_list("workdirs", None, "Run directories.", required=True, **options)
+    flags.DEFINE_multi_string("workdir", None, "A run directory; repeatable.", required=True, **options)
     flags.DEFINE_list("steps", [], "Steps whose checkpoints to use; default the newest.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators; default all.", **options)
     flags.DEFINE_string("out", "results/compare", "Folder for table, JSON and figures.", **options)
@@ -75,7 +75,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if bad:
             raise ConfigError(f"--steps: {bad[0]!r} is no step; accepted: numbers, as in 1000,50000")
         steps = [int(step) for step in values.steps] or [None]
-        runs = [load_run(workdir, step) for workdir in values.workdirs for step in steps]
+        runs = [load_run(workdir, step) for workdir in values.workdir for step in steps]
         labels = [chosen_estimators(run, values.estimators) for run in runs]
         points = [
             compare(run, names, values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)

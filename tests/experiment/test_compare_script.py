@@ -32,7 +32,7 @@ def parsed(*arguments):
 
 def test_variance_time_and_bias_at_two_points(run, tmp_path):
     names = "disarm(num_pairs=4), straight_through, leg"
-    arguments = ["--workdirs", str(run), "--steps=5,10", "--estimators", names, "--num_draws=600", "--tune_steps=3"]
+    arguments = ["--workdir", str(run), "--steps=5,10", "--estimators", names, "--num_draws=600", "--tune_steps=3"]
     compare.main(["compare"], parsed(*arguments, "--rounds=2", "--out", str(tmp_path / "out")))
     points = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert [point["step"] for point in points] == [5, 10]
@@ -75,10 +75,10 @@ def test_what_is_biased_is_said_to_be(label, unbiased):
         (["--steps=7"], "has no step 7; it has 5, 10"),
         (["--steps=five"], "--steps: 'five' is no step; accepted: numbers"),
         (["--estimators=amr"], r"--estimators\[1\] is 'amr'; accepted: arm"),
-        (["--workdirs=/nosuch"], "/nosuch is not a run directory"),
+        (["--workdir=/nosuch"], "/nosuch is not a run directory"),
     ],
 )
 def test_bad_flags_are_one_line(run, tmp_path, arguments, message):
     with pytest.raises(SystemExit, match=f"error: .*{message}"):
-        compare.main(["compare"], parsed("--workdirs", str(run), "--out", str(tmp_path / "out"), *arguments))
+        compare.main(["compare"], parsed("--workdir", str(run), "--out", str(tmp_path / "out"), *arguments))
     assert not (tmp_path / "out").exists()
