@@ -163,3 +163,15 @@ def test_frequencies_in_bfloat16(name):
     for row in np.asarray(z.astype(jnp.float32)):
         for c, p in enumerate(softmax(logits[0])):
             assert abs(row[:, 0, c].mean() - p) < 4.5 * np.sqrt(p * (1 - p) / len(row))
+
+
+@pytest.mark.parametrize("name", ["disarm_iw", "disarm_sb", "disarm_tree", "reinforce_loo"])
+def test_sizes_of_a_real_model_in_a_loop(name):
+    """|grad| ≤ 2 max |f|: jaxlib 0.10.2 has compiled a sum over nodes with a last element of 1e29, at this size."""
+    logits = 0.3 * jax.random.normal(jax.random.key(0), (50, 20, 10), jnp.float32)
+    weights = jax.random.normal(jax.random.key(3), (200,), jnp.float32)
+    f = lambda z: 100 * jnp.tanh(z.reshape(*z.shape[:-2], -1) @ weights)
+    est = dj.categorical.make_estimator(name)
+    loop = jax.jit(lambda keys: jax.lax.map(lambda key: est.apply((), key, logits, f).grad, keys))
+    grads = np.asarray(loop(jax.random.split(jax.random.key(1), 100)))
+    assert 10 < np.abs(grads).max() <= 200
