@@ -55,8 +55,11 @@ def draw_curves(run_dir: RunDir) -> None:
                 axes.set_yscale("log")
             axes.set(title=title, xlabel="steps")
             axes.legend(fontsize=8)
-        sizes = f"latents {tuple(config['model']['latents'])}, hidden {tuple(config['model']['hidden'])}"
-        figure.suptitle(f"{config['estimator']['name']} on {config['dataset']['name']}, {sizes}", fontsize=10)
+        latents, hidden = (str(config["model"][name])[1:-1] or "none" for name in ("latents", "hidden"))
+        figure.suptitle(
+            f"{config['estimator']['name']} on {config['dataset']['name']}, latents {latents}, hidden {hidden}",
+            fontsize=10,
+        )
         _save(figure, run_dir.curves)
 
 
