@@ -1,5 +1,6 @@
 """What a Bernoulli VAE is trained on and judged by: log-weights of samples, and bounds on log p(x) made of them."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,9 +89,6 @@ def chained_log_weights(
     def log_p_below(t: int, logits: jax.Array, below: jax.Array | None) -> jax.Array:
         return bernoulli.log_prob(logits, below) if t else log_likelihood(x, logits)
 
-    def inner(t: int, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return _decode(model, params, t, b), b
-
     def term(t: int, below: jax.Array | None, parts: tuple[jax.Array, jax.Array], logits: jax.Array) -> jax.Array:
         p_logits, b = parts
         log_w = log_p_below(t, p_logits, below) - bernoulli.log_prob(logits, b)
@@ -108,6 +106,7 @@ def chained_log_weights(
 
         return _composed(model, fixed, t, outer)
 
+    inner = functools.partial(_decoded_and_bits, model, params)
     return Chained(LayerSum(term, q_logits, inner=inner, stop_layers=stop_q), part)
 
 
@@ -125,12 +124,14 @@ def _decode(model: BernoulliVAE, params: Any, t: int, b: jax.Array) -> jax.Array
     return model.apply({"params": params}, b, method="decode" if t == 0 else lambda model, b: model.decoder(t, b))
 
 
+def _decoded_and_bits(model: BernoulliVAE, params: Any, t: int, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What layer t enters log w through: the logits of what is below it, and its bits."""
+    return _decode(model, params, t, b), b
+
+
 def _composed(model: BernoulliVAE, params: Any, t: int, outer: Callable) -> Composed:
     """An f whose inner are the logits of decoder t and the bits themselves, for an outer that is linear in these."""
-
-    def inner(b: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return _decode(model, params, t, b), b
-
+    inner = functools.partial(_decoded_and_bits, model, params, t)
     if model.hidden:
         return Composed(outer, inner)
     (layer,) = params["decoder"][f"networks_{t}"].values()

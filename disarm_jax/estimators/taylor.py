@@ -178,9 +178,9 @@ def disarm_taylor(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0,
 def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1) -> Estimator:
     """DisARM on f less its second-order expansion at the mean, whose gradient is added.
 
-    The pair cancels what is odd under flipping, the expansion most of what is even. Unbiased for every λ₁ and λ₂; two
-    evaluations of f per pair and one at the mean, where f is differentiated twice; cheapest for an f that is
-    `Composed`. It is `taylor(disarm(), order=2)`, with its `params`.
+    The pair cancels terms of even order where p is near ½, the expansion those of first and second order everywhere.
+    Unbiased for every λ₁ and λ₂; two evaluations of f per pair and one at the mean, where f is differentiated twice;
+    cheapest for an f that is `Composed`. It is `taylor(disarm(), order=2)`, with its `params`.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.

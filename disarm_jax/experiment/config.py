@@ -151,14 +151,12 @@ _OPTIONS = _Rule(lambda value: isinstance(value, dict), "a section of options")
 _FROM_ZERO = _real(lambda value: value >= 0, "a number from 0 on")
 _FRACTION = _real(lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _ESTIMATOR = _named(*sorted({*dj.estimator_names(), *dj.categorical.estimator_names()}))
+_PAIR = _Rule(
+    lambda value: isinstance(value, list) and len(value) == 2 and _COUNT.good(value[0]) and _integer(2).good(value[1]),
+    "",
+)
 _LATENTS = _Rule(
-    lambda value: (
-        _several(_COUNT, 1, "").good(value)
-        or (
-            _several(_several(_COUNT, 2, ""), 1, "").good(value)
-            and all(len(pair) == 2 and pair[1] > 1 for pair in value)
-        )
-    ),
+    lambda value: _several(_COUNT, 1, "").good(value) or _several(_PAIR, 1, "").good(value),
     "one or more positive integers, such as (200,), or a pair of variables and classes, such as ((20, 10),)",
 )
 _REDUCTION = _one_of("mean", "sum")

@@ -1,5 +1,6 @@
 """A config with its data and model, ready to train; and a trained run, ready to use."""
 
+import functools
 import os
 import sys
 from collections.abc import Mapping
@@ -75,10 +76,10 @@ def _make_model(config: Mapping[str, Any], train_mean: np.ndarray) -> Any:
         model = choices.make_model(config, len(train_mean), train_mean)
     except TypeError as error:
         raise ConfigError(f"model.name is {config['name']!r} with the options {config['options']}: {error}") from error
-    for part in ("init", "apply", "encode", "decode", "log_joint", "sample", "law"):
-        if not hasattr(model, part):
+    for path in ("init", "apply", "encode", "decode", "log_joint", "sample", "law.log_prob", "law.sample"):
+        if not callable(functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), model)):
             accepted = "a Flax module with the methods of BernoulliVAE"
-            raise ConfigError(f"model.name is {config['name']!r}, which has no {part}; accepted: {accepted}")
+            raise ConfigError(f"model.name is {config['name']!r}, which has no {path}; accepted: {accepted}")
     return model
 
 
