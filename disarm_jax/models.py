@@ -5,12 +5,15 @@ Every conditional is a factorial Bernoulli whose logits are a linear map or a sm
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import lax
+from jax.scipy.special import ndtr
 
 from disarm_jax import bernoulli, categorical
 
@@ -44,6 +47,49 @@ class Network(nn.Module):
             x = nn.leaky_relu(nn.Dense(width, kernel_init=weights)(x), self.negative_slope)
         x = nn.Dense(self.features, kernel_init=weights, bias_init=self.bias_init)(x)
         return x.reshape(*leading, self.features)
+
+
+def network_moments(
+    params: Mapping[str, Any], mean: jax.Array, variance: jax.Array, negative_slope: float
+) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of what a `Network` returns for independent inputs: exact if it is linear.
+
+    Else every hidden unit is taken for normal and independent of the others, so what is exact are the moments of each
+    LeakyReLU. Derivatives pass through the means alone.
+
+    Args:
+      params: of the network.
+      mean: `[..., D]`.
+      variance: `[..., D]`.
+      negative_slope: of its LeakyReLU.
+
+    Returns:
+      Two arrays `[..., features]`.
+    """
+    variance, (*hidden, last) = lax.stop_gradient(variance), (params[f"Dense_{n}"] for n in range(len(params)))
+    for layer in hidden:
+        mean, variance = _dense_moments(layer, mean, variance)
+        mean, variance = leaky_relu_moments(mean, variance, negative_slope)
+    return _dense_moments(last, mean, variance)
+
+
+def _dense_moments(layer: Mapping[str, jax.Array], mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    leading, kernel = mean.shape[:-1], layer["kernel"]
+    flat = lambda x: x.reshape(-1, kernel.shape[0])  # as `Network` has it
+    mean, variance = flat(mean) @ kernel + layer["bias"][None], flat(variance) @ kernel**2
+    return mean.reshape(*leading, -1), variance.reshape(*leading, -1)
+
+
+def leaky_relu_moments(mean: jax.Array, variance: jax.Array, negative_slope: float) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of LeakyReLU(x) for a normal x; the derivative of the first in the mean is the mean slope."""
+    still = lax.stop_gradient(mean)
+    std = jnp.sqrt(jnp.maximum(variance, 1e-12))
+    above, density = ndtr(still / std), jnp.exp(-0.5 * (still / std) ** 2) / math.sqrt(2 * math.pi)
+    relu, squared_relu = still * above + std * density, (still**2 + variance) * above + still * std * density
+    value = negative_slope * still + (1 - negative_slope) * relu
+    square = negative_slope**2 * (still**2 + variance) + (1 - negative_slope**2) * squared_relu
+    slope = negative_slope + (1 - negative_slope) * above
+    return value + slope * (mean - still), jnp.maximum(square - value**2, 0.0)
 
 
 class BernoulliVAE(nn.Module):

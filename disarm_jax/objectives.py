@@ -11,7 +11,7 @@ from jax import lax
 from disarm_jax import bernoulli
 from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.estimators.layer_sum import LayerSum
-from disarm_jax.models import BernoulliVAE, log_likelihood
+from disarm_jax.models import BernoulliVAE, log_likelihood, network_moments
 
 
 def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
@@ -131,12 +131,19 @@ def _decoded_and_bits(model: BernoulliVAE, params: Any, t: int, b: jax.Array) ->
 
 def _composed(model: BernoulliVAE, params: Any, t: int, outer: Callable) -> Composed:
     """An f whose inner are the logits of decoder t and the bits themselves, for an outer that is linear in these."""
-    inner = functools.partial(_decoded_and_bits, model, params, t)
+    inner, network = functools.partial(_decoded_and_bits, model, params, t), params["decoder"][f"networks_{t}"]
+    size = 2 if t == 0 and model.signed_input else 1  # of what the network sees of a bit
+
+    def moments(p: jax.Array, v: jax.Array) -> tuple[Any, Any]:
+        seen = 2 * p - 1 if size == 2 else p
+        mean, variance = network_moments(network, seen, size**2 * v, model.negative_slope)
+        return (mean, p), (variance, v)
+
     if model.hidden:
-        return Composed(outer, inner)
-    (layer,) = params["decoder"][f"networks_{t}"].values()
-    weights = layer["kernel"] * (2 if t == 0 and model.signed_input else 1)
-    return Composed(outer, inner, affine=True, squared=lambda curvature: curvature[0] @ (weights**2).T)
+        return Composed(outer, inner, moments=moments)
+    weights = size * network["Dense_0"]["kernel"]
+    squared = lambda curvature: curvature[0] @ (weights**2).T
+    return Composed(outer, inner, affine=True, squared=squared, moments=moments)
 
 
 def sampled_bound(

@@ -25,11 +25,18 @@ class Composed:
       squared: for an affine inner with matrix A and an outer that is a sum of functions of one number each,
         κ ↦ Σ_j κ_j A_ji², from one κ for every number that inner returns to `[…, D]`. It makes the diagonal of f's
         Hessian exact, where probes would have to estimate it.
+      moments: `(p, v) -> (mean, variance)` of what inner returns, each like it, for independent bits of means p and
+        variances v = p(1 − p), and for an outer that is a sum of functions of one number each. With it the slope and
+        the curvature of outer are not those at one point, but averages over normal numbers with these moments, which
+        follow f as far as the bits reach: several times less variance where that is far. For expansions of second
+        order. A rough guess will do, the gradient is unbiased whatever it is; only the mean of an affine inner must be
+        inner(p). The mean of any other is what is linearised.
 
     Example:
       >>> weights = jnp.ones((3, 4))
       >>> f = dj.Composed(lambda a: jnp.sum(jax.nn.softplus(a), axis=-1), lambda b: b @ weights,
-      ...                 affine=True, squared=lambda curvature: curvature @ weights.T**2)
+      ...                 affine=True, squared=lambda curvature: curvature @ weights.T**2,
+      ...                 moments=lambda p, v: (p @ weights, v @ weights**2))
       >>> f(jnp.zeros((2, 5, 3))).shape
       (2, 5)
       >>> est = dj.disarm_quadratic()
@@ -43,6 +50,7 @@ class Composed:
     _: dataclasses.KW_ONLY
     affine: bool = False
     squared: Callable | None = None
+    moments: Callable | None = None
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a structure."""
@@ -51,8 +59,9 @@ class Composed:
                 raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
         if not isinstance(self.affine, bool):
             raise ValueError(f"affine must be True or False, got {self.affine!r}")
-        if self.squared is not None and not callable(self.squared):
-            raise TypeError(f"squared must be a function, got {self.squared!r}")
+        for name in ("squared", "moments"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be a function, got {getattr(self, name)!r}")
         if self.squared is not None and not self.affine:
             raise ValueError("squared is for an affine inner: affine must be True, got False")
 

@@ -5,9 +5,14 @@ With d = b − p and v = p(1 − p), the bits being independent,
     h₁(b) = ∇f(p)ᵀd        has the gradient   ∂E h₁/∂α = ∇f(p) ⊙ v,
     h₂(b) = ½ dᵀH d        has the gradient   ∂E h₂/∂α = ½ diag(H) ⊙ v ⊙ (1 − 2p).
 
-H is the Hessian of f, or of outer alone where `Composed` says that inner is affine or is to be linearised.
+H is the Hessian of f, or of outer alone where `Composed` says that inner is affine or is to be linearised. Nothing in
+this asks for the slope and the curvature to be f's: any that do not depend on b will do. Where `Composed` gives the
+moments of inner(b), those of the second order are outer's, averaged over a normal law: what a tangent misses of a
+curve, a mean slope does not.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,13 +25,14 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.composed import Composed
 
 WHO = "expansions"
+MIN_VARIANCE = 1e-6  # of what outer is averaged over: a secant needs two points
 
 
 class Expansion(NamedTuple):
     """What is known of f at the mean; no derivative passes through any of it.
 
     Attributes:
-      f_p: `[*batch]`, f at the mean.
+      f_p: `[*batch]`, f at the mean, or what an average has in its place: the constant of the expansion.
       gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; of the first order the first alone.
       terms: `(b, inner(b)) -> (h₁, h₂)` at samples `[N, *batch, D]`, each `[N, *batch]`.
     """
@@ -39,7 +45,7 @@ class Expansion(NamedTuple):
 def expand(
     f: Composed, logits: jax.Array, order: int, probes: int, key: jax.Array | None = None, *, has_aux: bool = False
 ) -> Expansion:
-    """Expands f at the mean: one call of inner, one of outer.
+    """Expands f at the mean: one call of inner or of its moments, one of outer.
 
     Args:
       f: outer and inner.
@@ -51,29 +57,28 @@ def expand(
     """
     alpha = bernoulli.stop_and_widen(logits)
     p = jax.nn.sigmoid(alpha).astype(logits.dtype)
-    batch = p.shape[:-1]
+    batch, variance = p.shape[:-1], bernoulli.variance(alpha)
+    averaged = f.moments is not None and order == 2  # the first order is MuProp's
 
     # At the mean everything is without the sample axis, which the functions have to see.
     def inner(p):
-        return jax.tree.map(lambda leaf: leaf[0], _check_inner(f.inner(p[None]), (1, *batch)))
+        if not averaged:
+            return _first_row(_check_inner(f.inner(p[None]), (1, *batch))), None
+        mean, spread = f.moments(p[None], variance.astype(p.dtype)[None])
+        shapes = [jax.tree.map(jnp.shape, _check_inner(found, (1, *batch))) for found in (mean, spread)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(f"moments must return a mean and a variance of the same shapes, got {shapes}")
+        return _first_row(mean), jax.tree.map(lambda leaf: jnp.sqrt(jnp.maximum(leaf[0], MIN_VARIANCE)), spread)
 
-    def outer(a):
-        f_p, _ = contract.evaluate(f.outer, _rows(a), (1, *batch), has_aux)
-        contract.check_differentiable(WHO, f_p)
-        return f_p[0]
+    def outer(rows):
+        found, _ = contract.evaluate(f.outer, rows, (len(jax.tree.leaves(rows)[0]), *batch), has_aux)
+        contract.check_differentiable(WHO, found)
+        return found
 
-    def slope_of_outer(a):
-        f_p, pull = jax.vjp(outer, a)
-        return pull(jnp.ones_like(f_p))[0], f_p
-
-    a, push = jax.linearize(inner, p)
-    a = lax.stop_gradient(a)
+    a, push, spread = jax.linearize(inner, p, has_aux=True)
+    a, spread = lax.stop_gradient((a, spread))
     pull = jax.linear_transpose(push, p)
-    variance = bernoulli.variance(alpha)
-    if order == 1:
-        slope_of_a, f_p = slope_of_outer(a)
-    else:
-        slope_of_a, curve, f_p = jax.linearize(slope_of_outer, a, has_aux=True)
+    f_p, slope_of_a, curve = _averaged(outer, a, spread) if averaged else _tangent(outer, a, order)
     slope = lax.stop_gradient(pull(slope_of_a)[0].astype(alpha.dtype))
     gradients = (slope * variance,)
     if order == 2:
@@ -99,6 +104,36 @@ def expand(
     return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
 
 
+def _tangent(outer: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
+    """Value, slope, and product with the Hessian of outer at a."""
+
+    def slope(a):
+        f_p, pull = jax.vjp(lambda a: outer(_rows(a))[0], a)
+        return pull(jnp.ones_like(f_p))[0], f_p
+
+    if order == 1:
+        slope_of_a, f_p = slope(a)
+        return f_p, slope_of_a, None
+    slope_of_a, curve, f_p = jax.linearize(slope, a, has_aux=True)
+    return f_p, slope_of_a, curve
+
+
+def _averaged(outer: Callable, a: Any, spread: Any) -> tuple[jax.Array, Any, Callable]:
+    """The same, averaged over independent normal numbers with means a; the mean curvature is a secant of the slope.
+
+    The value is what is left of the mean of outer without that of h₂.
+    """
+    nodes, weights = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # exact up to the fifth degree
+    rows = jax.tree.map(lambda mean, std: jnp.stack([mean + node * std for node in nodes]), a, spread)
+    found, pull = jax.vjp(outer, rows)
+    (slopes,) = pull(jnp.ones_like(found))
+    mean = lambda rows: sum(weight * row for weight, row in zip(weights, rows, strict=True))
+    curvature = jax.tree.map(lambda rows, std: (rows[1] - rows[2]) / ((nodes[1] - nodes[2]) * std), slopes, spread)
+    curve = functools.partial(jax.tree.map, jnp.multiply, curvature)
+    of_second_order = 0.5 * _dot(spread, curve(spread), found.ndim - 1)
+    return mean(found) - of_second_order.astype(found.dtype), jax.tree.map(mean, slopes), curve
+
+
 def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array) -> jax.Array:
     """The diagonal of a matrix `[*batch, D, D]` given as a product with it: exact from D probes on, else unbiased."""
     dim = p.shape[-1]
@@ -120,6 +155,11 @@ def _squared(f: Composed, curvature: Any, shape: tuple[int, ...]) -> jax.Array:
 def _rows(tree: Any) -> Any:
     """With a sample axis of size one."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def _first_row(tree: Any) -> Any:
+    """Without the sample axis."""
+    return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
 def _dot(x: Any, y: Any, ndim: int) -> jax.Array:

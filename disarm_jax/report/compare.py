@@ -202,10 +202,10 @@ def evaluations_of(config: Mapping[str, Any]) -> int | None:
 
 def relative_time(pool: Pool, pools: Iterable[Pool]) -> tuple[float | None, str]:
     """Time per step and seed in that of DisARM, and the device: the same one, with as many seeds at a time."""
-    own = _times(pool)
+    own = step_times(pool)
     for other in pools:
         if other.config["estimator"]["name"] in ("disarm", "multisample_disarm") and _work(other) == _work(pool):
-            for where, seconds in _times(other).items():
+            for where, seconds in step_times(other).items():
                 if where in own:
                     return own[where] / seconds, where[0]
     return None, ""
@@ -221,7 +221,7 @@ def _work(pool: Pool) -> tuple:
     return config["dataset"]["name"], shape, config["batch_size"], bound, size
 
 
-def _times(pool: Pool) -> dict[tuple[str, int], float]:
+def step_times(pool: Pool) -> dict[tuple[str, int], float]:
     """Seconds per step of a seed, by device and seeds at a time; of finished runs that measure no other estimators."""
     times = {}
     for run in pool.runs:

@@ -1,4 +1,4 @@
-"""The figures of the paper from our runs: bounds and gradient variance against steps.
+"""The figures of the paper from our runs: bounds and gradient variance against steps, and a bound against time.
 
 One figure for each data set and family of models. The band is one standard error over seeds; the same estimator has the
 same colour in every figure. The colours are Okabe and Ito's, which colour-blind readers can tell apart.
@@ -18,7 +18,7 @@ from disarm_jax.experiment.choices import parse_estimator
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.figures import STYLE
 from disarm_jax.report import paper
-from disarm_jax.report.compare import evaluations_of
+from disarm_jax.report.compare import evaluations_of, step_times
 from disarm_jax.report.names import bound_title, estimator_name, model_name
 from disarm_jax.report.pools import Pool
 
@@ -89,28 +89,45 @@ def _estimator_of(metric: str) -> str:
 
 
 def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
-    """Train bound, test bound and variance, one row for each model; for multi-sample bounds also for each size."""
+    """Bounds, variance, and train bound by time; one row for each model, for multi-sample bounds also for each size."""
     rows: dict[tuple, list[Pool]] = {}
     for pool in pools:
         rows.setdefault(_row(pool.config), []).append(pool)
     for group in rows.values():
         group.sort(key=lambda pool: _rank(pool.config))
+    clocks = {key: _clock(group) for key, group in rows.items()}
+    columns = 4 if any(clocks.values()) else 3
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(11, 0.8 + 2.9 * len(rows)), layout="constrained")
-        for axes, (key, group) in zip(figure.subplots(len(rows), 3, squeeze=False), sorted(rows.items()), strict=True):
-            for pool, label, line in _labelled(group):
+        figure = Figure(figsize=(3.6 * columns, 0.8 + 2.9 * len(rows)), layout="constrained")
+        panels = figure.subplots(len(rows), columns, squeeze=False)
+        for axes, (key, group) in zip(panels, sorted(rows.items()), strict=True):
+            by_step, by_time = axes[:3], axes[3:]
+            for (pool, label, line), seconds in zip(_labelled(group), clocks[key] or [None] * len(group), strict=True):
                 style = {"color": colors[pool.config["estimator"]["name"]], "label": label, "linestyle": line}
-                for ax, metric in zip(axes, _metrics(pool.config), strict=True):
-                    _draw(ax, pool.curve(metric), style)
+                curves = [pool.curve(metric) for metric in _metrics(pool.config)]
+                for ax, curve in zip(by_step, curves, strict=True):
+                    _draw(ax, curve, style)
+                if seconds:
+                    steps, *train = curves[0]
+                    _draw(by_time[0], (steps * seconds / 60, *train), style)
             train, test, _ = zip(*(map(bound_title, _metrics(pool.config)) for pool in group), strict=True)
-            titles = (f"{key[-1]}: {', '.join(dict.fromkeys(train))}", ", ".join(dict.fromkeys(test)))
-            for ax, text in zip(axes, (*titles, "gradient variance of the encoder"), strict=True):
+            train, test = (", ".join(dict.fromkeys(names)) for names in (train, test))
+            titles = (f"{key[-1]}: {train}", test, "gradient variance of the encoder", f"{train}, by time")
+            for ax, text in zip(axes, titles, strict=False):
                 ax.set_title(_plain(text))
-            for ax in axes[:2]:
+            for ax in (*axes[:2], *by_time):
                 _without_start(ax)
-            _finish(axes, log=axes[2:])
+            _finish(by_step, "steps", log=axes[2:3])
+            _finish(by_time, "minutes of training, one seed", missing="no device in common")
             axes[0].set_ylabel("nats")
         return _with_legend(figure, title)
+
+
+def _clock(pools: Sequence[Pool]) -> list[float]:
+    """Seconds of a step of each, on a device that all have run on with as many seeds; empty if there is none."""
+    times = [step_times(pool) for pool in pools]
+    places = [place for place in times[0] if all(place in other for other in times)]
+    return [own[places[0]] for own in times] if places else []
 
 
 def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
@@ -128,7 +145,7 @@ def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) 
                 _draw(ax, pool.curve(metric), style | {"label": label or f"{estimator_name(pool.config)} (trains)"})
                 seen.append(colors[name])
             ax.set_title(_plain(f"{model_name(pool.config)}, trained with {estimator_name(pool.config)}"))
-            _finish([ax], log=[ax])
+            _finish([ax], "steps", log=[ax])
         for ax in list(figure.axes)[len(pools) :]:
             ax.set_axis_off()
         return _with_legend(figure, title)
@@ -183,16 +200,16 @@ def _without_start(ax: Axes) -> None:
             ax.set_ylim(late.min() - 0.05 * np.ptp(late), late.max() + 0.05 * np.ptp(late))
 
 
-def _finish(axes: Sequence[Axes], log: Sequence[Axes]) -> None:
-    """The same steps on all axes, and a logarithmic scale on some."""
+def _finish(axes: Sequence[Axes], label: str, log: Sequence[Axes] = (), missing: str = "not evaluated yet") -> None:
+    """The same x on all axes, and a logarithmic scale on some."""
     last = max((line.get_xdata()[-1] for ax in axes for line in ax.get_lines()), default=1)
     for ax in axes:
         if not ax.get_lines():
-            ax.text(0.5, 0.5, "not evaluated yet", ha="center", va="center", transform=ax.transAxes, color="#555555")
+            ax.text(0.5, 0.5, missing, ha="center", va="center", transform=ax.transAxes, color="#555555")
         elif ax in log and all(np.all(line.get_ydata() > 0) for line in ax.get_lines()):
             ax.set_yscale("log")
-        ax.set(xlabel="steps", xlim=(0, 1.03 * last))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: _short(steps)))
+        ax.set(xlabel=label, xlim=(0, 1.03 * last))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _short(x)))
 
 
 def _plain(text: str) -> str:
@@ -200,16 +217,16 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _short(steps: float) -> str:
-    """Steps for an axis.
+def _short(number: float) -> str:
+    """Steps or minutes for an axis.
 
     >>> _short(1_000_000), _short(20_000), _short(500)
     ('1M', '20k', '500')
     """
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
-        if abs(steps) >= size:
-            return f"{steps / size:g}{unit}"
-    return f"{steps:g}"
+        if abs(number) >= size:
+            return f"{number / size:g}{unit}"
+    return f"{number:g}"
 
 
 def _with_legend(figure: Figure, title: str) -> Figure:

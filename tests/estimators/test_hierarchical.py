@@ -437,9 +437,9 @@ def test_expansions_are_unbiased(chain, name, chained, monkeypatch):
 
     def part(t, means):
         weight = jnp.sum(means[-1 if t == 0 else 0], axis=-1)  # of the means given p_t, or of the trunk's bits
-        return dj.Composed(
-            lambda a: weight * jnp.sum(jnp.tanh(a), axis=-1), lambda b: jnp.cumsum(b, axis=-1), affine=True
-        )
+        sums = lambda b: jnp.cumsum(b, axis=-1)
+        moments = (lambda p, v: (sums(p), sums(v))) if chained == "shared" else None
+        return dj.Composed(lambda a: weight * jnp.sum(jnp.tanh(a), axis=-1), sums, affine=True, moments=moments)
 
     whole = multilinear
     if chained == "shared":  # f through what the parts are functions of, all of it in the last term

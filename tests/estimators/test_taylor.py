@@ -4,6 +4,7 @@ The bases draw all outcomes at once, one per example of a batch, so that means o
 the code returns. That the real bases draw with the right law is tested in test_samples.py.
 """
 
+import dataclasses
 import itertools
 
 import exact
@@ -22,7 +23,7 @@ RNG = np.random.default_rng(5)
 WEIGHTS, OFFSET, LINEAR = RNG.normal(size=(3, 4)), RNG.normal(size=4), RNG.normal(size=3)
 HIDDEN = RNG.normal(size=(3, 3))
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("quick_compile", "x64")
 
 
 def softplus_sum(a):
@@ -42,27 +43,57 @@ def squared(curvature):
     return curvature[0] @ jnp.asarray(WEIGHTS.T**2)
 
 
+def moments(p, v):
+    """Of `inner_affine`."""
+    return inner_affine(p), (v @ jnp.asarray(WEIGHTS**2), v @ jnp.asarray(LINEAR**2))
+
+
+def rough_moments(p, v):
+    """A guess at those of `inner_curved`, which no mean of it is."""
+    hidden = 0.8 * jnp.tanh(p @ jnp.asarray(HIDDEN)) + 0.1 * v
+    return (hidden @ jnp.asarray(WEIGHTS), hidden[..., 0]), (v @ jnp.asarray(WEIGHTS**2), v[..., 0])
+
+
 FUNCTIONS = {
     "plain": lambda b: softplus_sum(inner_affine(b)),
     "affine": dj.Composed(softplus_sum, inner_affine, affine=True),
     "squared": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared),
     "linearised": dj.Composed(softplus_sum, inner_curved),
+    "averaged": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared, moments=moments),
+    "roughly averaged": dj.Composed(softplus_sum, inner_curved, moments=rough_moments),
 }
+STRUCTURED = ("squared", "averaged")  # the diagonal is exact without probes
 
 
-def expanded(kind):
-    """f in numpy, and f(p), ∇f(p) and the (Gauss–Newton) Hessian by hand."""
+def expanded(kind, order=2):
+    """f in numpy, and f(p), ∇f(p) and the (Gauss–Newton) Hessian by hand; of second order averaged, with moments."""
+    if order == 1:
+        kind = {"averaged": "squared", "roughly averaged": "linearised"}.get(kind, kind)
     p = expit(LOGITS)
-    if kind == "linearised":
-        hidden = np.tanh(p @ HIDDEN)
-        into_hidden = HIDDEN * (1 - hidden**2)
-        logits, jacobian, slope_linear = hidden @ WEIGHTS + OFFSET, into_hidden @ WEIGHTS, into_hidden[:, 0]
-        f = lambda b: np.logaddexp(0, np.tanh(b @ HIDDEN) @ WEIGHTS + OFFSET).sum(-1) + np.tanh(b @ HIDDEN)[..., 0]
-    else:
-        logits, jacobian, slope_linear = p @ WEIGHTS + OFFSET, WEIGHTS, LINEAR
+    v = p * (1 - p)
+    if kind in ("plain", "affine", "squared", "averaged"):
+        logits, linear, jacobian, slope_linear = p @ WEIGHTS + OFFSET, p @ LINEAR, WEIGHTS, LINEAR
+        variance = v @ WEIGHTS**2
         f = lambda b: np.logaddexp(0, b @ WEIGHTS + OFFSET).sum(-1) + b @ LINEAR
-    s = expit(logits)
-    return f, f(p), jacobian @ s + slope_linear, jacobian @ np.diag(s * (1 - s)) @ jacobian.T
+    else:
+        factor, shift, offset = (1.0, 0.0, OFFSET) if kind == "linearised" else (0.8, 0.1 * v, 0.0)
+        hidden = np.tanh(p @ HIDDEN)
+        into_hidden = factor * HIDDEN * (1 - hidden**2)
+        hidden = factor * hidden + shift
+        logits, linear, variance = hidden @ WEIGHTS + offset, hidden[0], v @ WEIGHTS**2
+        jacobian, slope_linear = into_hidden @ WEIGHTS, into_hidden[:, 0]
+        f = lambda b: np.logaddexp(0, np.tanh(b @ HIDDEN) @ WEIGHTS + OFFSET).sum(-1) + np.tanh(b @ HIDDEN)[..., 0]
+    if "averaged" in kind:
+        far = np.sqrt(3 * variance)
+        low, high = logits - far, logits + far
+        mean = lambda function: 2 / 3 * function(logits) + (function(low) + function(high)) / 6
+        value, slope = mean(lambda a: np.logaddexp(0, a)), mean(expit)
+        curvature = (expit(high) - expit(low)) / (2 * far)
+        value = value - 0.5 * curvature * variance
+    else:
+        value, slope = np.logaddexp(0, logits), expit(logits)
+        curvature = slope * (1 - slope)
+    return f, value.sum() + linear, jacobian @ slope + slope_linear, jacobian @ np.diag(curvature) @ jacobian.T
 
 
 def sample_base(num, formula, numpy_formula):
@@ -114,7 +145,7 @@ def enumerated(base, kind, order, scale, probes=1, monkeypatch=None):
     est = dj.taylor(every_outcome, order=order, init_scale=scale, probes=probes)
     logits = jnp.broadcast_to(jnp.asarray(LOGITS), stack.shape[1:])
     out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, FUNCTIONS[kind])
-    f, f_p, slope, hessian = expanded(kind)
+    f, f_p, slope, hessian = expanded(kind, order)
     scale = (scale[0], scale[1] if order == 2 else 0.0)
     by_hand = numpy_formula(LOGITS, stack, f(stack) - exact.expansion(LOGITS, stack, f_p, slope, hessian, scale))
     diagonal = signs * (signs @ hessian) if monkeypatch is not None else np.diag(hessian)
@@ -141,10 +172,10 @@ def check(found, by_hand, probabilities, f):
 )
 def test_unbiased_with_the_right_variance(base, kind, order, scale):
     """For every λ, on every base; the diagonal is exact: from the structure, or with as many probes as bits."""
-    check(*enumerated(base, kind, order, scale, probes=1 if kind == "squared" else 3), expanded(kind)[0])
+    check(*enumerated(base, kind, order, scale, probes=1 if kind in STRUCTURED else 3), expanded(kind)[0])
 
 
-@pytest.mark.parametrize("kind", ["plain", "affine", "linearised"])
+@pytest.mark.parametrize("kind", ["plain", "affine", "linearised", "roughly averaged"])
 @pytest.mark.parametrize("base", BASES)
 def test_unbiased_with_probes(base, kind, monkeypatch):
     """All eight probes are enumerated along with the samples."""
@@ -161,6 +192,8 @@ def test_less_variance_the_higher_the_order(base):
         exact.moments(probabilities, enumerated(base, "squared", order, (1.0, 1.0))[0])[1].sum() for order in (1, 2)
     )
     assert second < 0.2 * first < 0.2 * plain
+    averaged = exact.moments(probabilities, enumerated(base, "averaged", 2, (1.0, 1.0))[0])[1].sum()
+    assert averaged < 0.5 * second
 
 
 @pytest.mark.parametrize(
@@ -175,7 +208,10 @@ def test_polynomials_have_no_variance(base):
         lambda b: b @ jnp.asarray(WEIGHTS),
         affine=True,
     )
-    for order, f in ((1, lambda b: b @ jnp.asarray(LINEAR) + 1e3), (2, quadratic), (2, composed)):
+    averaged = dj.Composed(
+        lambda a: jnp.sum(a[0] ** 2, axis=-1) - 3 * a[1], inner_affine, affine=True, squared=squared, moments=moments
+    )
+    for order, f in ((1, lambda b: b @ jnp.asarray(LINEAR) + 1e3), (2, quadratic), (2, composed), (2, averaged)):
         est = dj.taylor(base, order=order, probes=3)
         grad = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f).grad
         exact_grad = exact.gradient(LOGITS, lambda b, f=f: np.asarray(f(jnp.asarray(b))))
@@ -214,19 +250,22 @@ def test_an_inner_that_is_not_affine_biases_if_it_is_called_affine():
 @pytest.mark.parametrize("kind", FUNCTIONS)
 @pytest.mark.parametrize("order", [1, 2])
 def test_calls(kind, order):
-    """Inner and outer are called at the samples once and at the mean once, also under jax.grad."""
+    """Inner and outer are called at the samples once and at the mean once, also under jax.grad; or moments are."""
     f, calls = FUNCTIONS[kind], []
 
     def counted(name, function):
-        def call(x):
+        def call(x, *more):
             calls.append((name, jax.tree.leaves(x)[0].shape[0]))
-            return function(x)
+            return function(x, *more)
 
         return call
 
     if isinstance(f, dj.Composed):
-        counting = dj.Composed(counted("outer", f.outer), counted("inner", f.inner), affine=f.affine, squared=f.squared)
+        counting = dataclasses.replace(f, outer=counted("outer", f.outer), inner=counted("inner", f.inner))
         expected = [("inner", 1), ("inner", 4), ("outer", 1), ("outer", 4)]
+        if f.moments and order == 2:
+            counting = dataclasses.replace(counting, moments=counted("moments", f.moments))
+            expected = [("inner", 4), ("moments", 1), ("outer", 3), ("outer", 4)]
     else:
         counting, expected = counted("f", f), [("f", 1), ("f", 4)]
     est = dj.taylor(dj.disarm(num_pairs=2), order=order)
@@ -326,22 +365,22 @@ def test_a_base_with_tunables_keeps_them_and_its_own_variance_loss():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("kind", ["squared", "linearised"])
+@pytest.mark.parametrize("kind", ["squared", "linearised", "averaged"])
 def test_composed_functions_in_every_dtype(kind, dtype):
     """And at saturated logits; the mean of many float32 draws is the gradient, and bfloat16 comes close."""
 
-    def cast(b):
-        a = (inner_affine if kind == "squared" else inner_curved)(b.astype(jnp.float64))
-        return jax.tree.map(lambda leaf: leaf.astype(dtype), a)
+    def cast(function):
+        """Computed in float64, returned in the dtype of the test."""
 
-    f = dj.Composed(
-        softplus_sum,
-        cast,
-        affine=kind == "squared",
-        squared=(lambda c: squared(jax.tree.map(lambda leaf: leaf.astype(jnp.float64), c)).astype(dtype))
-        if kind == "squared"
-        else None,
-    )
+        def call(*args):
+            found = function(*jax.tree.map(lambda leaf: leaf.astype(jnp.float64), args))
+            return jax.tree.map(lambda leaf: leaf.astype(dtype), found)
+
+        return call
+
+    f = FUNCTIONS[kind]
+    parts = {name: cast(getattr(f, name)) for name in ("inner", "squared", "moments") if getattr(f, name)}
+    f = dataclasses.replace(f, **parts)
     est = dj.disarm_quadratic()
     # Not more: jaxlib 0.10.2 sums wrongly over 16,384 rows of float64 on a CPU (jax-ml/jax#39103).
     logits = jnp.broadcast_to(jnp.asarray(LOGITS, dtype), (8_000, 3))
@@ -481,6 +520,7 @@ OWN_BOUND = contract.from_samples(
         (lambda: dj.Composed(abs, abs, affine="yes"), ValueError, "affine must be True or False, got 'yes'"),
         (lambda: dj.Composed(abs, abs, squared=abs), ValueError, "affine must be True"),
         (lambda: dj.Composed(abs, abs, affine=True, squared=3), TypeError, "squared must be a function, got 3"),
+        (lambda: dj.Composed(abs, abs, moments=3), TypeError, "moments must be a function, got 3"),
     ],
 )
 def test_wrong_compositions_are_named(call, error, words):
@@ -496,6 +536,10 @@ def test_wrong_compositions_are_named(call, error, words):
         (
             dj.Composed(lambda a: a.sum(-1), lambda b: b, affine=True, squared=lambda c: c[..., 0]),
             r"squared must return shape \(1, 5, 3\), got shape \(1, 5\)",
+        ),
+        (
+            dj.Composed(lambda a: a.sum(-1), lambda b: b, moments=lambda p, v: (p, v[..., :1])),
+            r"a mean and a variance of the same shapes, got \[\(1, 5, 3\), \(1, 5, 1\)\]",
         ),
     ],
 )
