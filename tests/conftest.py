@@ -13,6 +13,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background, w
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+    """Many runs have the same programs. One folder for each process of pytest: JAX does not write to it atomically."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 @pytest.fixture
 def x64():
     """Runs the test in float64."""

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from tiny import tiny_config, tiny_settings
 
 from disarm_jax import data
@@ -36,23 +35,6 @@ LONG = {"steps": 4000, "log_every": 10, "checkpoint.every": 50, "eval.train_ever
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(folder):
-    """Every run here has the same programs."""
-    options = {
-        "jax_compilation_cache_dir": str(folder / "in_process"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    old = {name: getattr(jax.config, name) for name in options}
-    for name, value in options.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in old.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(autouse=True)

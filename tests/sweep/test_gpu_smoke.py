@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
-from jax.experimental.compilation_cache import compilation_cache
 from tiny import tiny_settings
 
 from disarm_jax.experiment import train as loop
@@ -33,20 +32,7 @@ def arguments(tmp_path, monkeypatch, quick_compile):
     return ["--platform=cpu", "--steps=40", *fields]
 
 
-@pytest.fixture
-def compiled_once(tmp_path):
-    """One device has the same programs three times."""
-    old = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compilations"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", old[0])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", old[1])
-    compilation_cache.reset_cache()
-
-
-def test_all_is_well_here(arguments, compiled_once, capsys):
+def test_all_is_well_here(arguments, capsys):
     smoke(*arguments)
     said = capsys.readouterr().out
     assert f"{len(jax.devices())} × cpu (cpu)" in said
