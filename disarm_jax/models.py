@@ -54,8 +54,8 @@ def network_moments(
 ) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of what a `Network` returns for independent inputs: exact if it is linear.
 
-    Else every hidden unit is taken for normal and independent of the others, so what is exact are the moments of each
-    LeakyReLU. Derivatives pass through the means alone.
+    Else every hidden unit is taken for normal and independent of the others. Derivatives in the inputs pass through the
+    means alone.
 
     Args:
       params: of the network.
@@ -81,15 +81,21 @@ def _dense_moments(layer: Mapping[str, jax.Array], mean: jax.Array, variance: ja
 
 
 def leaky_relu_moments(mean: jax.Array, variance: jax.Array, negative_slope: float) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of LeakyReLU(x) for a normal x; the derivative of the first in the mean is the mean slope."""
-    still = lax.stop_gradient(mean)
-    std = jnp.sqrt(jnp.maximum(variance, 1e-12))
-    above, density = ndtr(still / std), jnp.exp(-0.5 * (still / std) ** 2) / math.sqrt(2 * math.pi)
-    relu, squared_relu = still * above + std * density, (still**2 + variance) * above + still * std * density
-    value = negative_slope * still + (1 - negative_slope) * relu
-    square = negative_slope**2 * (still**2 + variance) + (1 - negative_slope**2) * squared_relu
-    slope = negative_slope + (1 - negative_slope) * above
-    return value + slope * (mean - still), jnp.maximum(square - value**2, 0.0)
+    """Mean and variance of LeakyReLU(x) for a normal x; the derivative of the first in the mean is the mean slope.
+
+    LeakyReLU(x) is s x + (1 − s) max(x, 0), and the variance is the sum of three terms of one sign each.
+    """
+    still, spread, kink = bernoulli.wide(lax.stop_gradient(mean)), bernoulli.wide(variance), 1 - negative_slope
+    std = jnp.sqrt(jnp.maximum(spread, 1e-12))
+    z = still / std
+    above, below, density = ndtr(z), ndtr(-z), jnp.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    value = negative_slope * still + kink * (still * above + std * density)
+    of_positive_part = (
+        spread * (above - density**2) + still**2 * above * below + still * std * density * (below - above)
+    )
+    of_both = spread * negative_slope * (negative_slope + 2 * kink * above) + kink**2 * of_positive_part
+    value, slope, of_both = (x.astype(mean.dtype) for x in (value, negative_slope + kink * above, of_both))
+    return value + slope * (mean - lax.stop_gradient(mean)), jnp.maximum(of_both, 0)
 
 
 class BernoulliVAE(nn.Module):

@@ -57,7 +57,7 @@ def composed_log_weights(
     """log w of a model of one layer, with the structure that expansions make use of: the same numbers.
 
     Args:
-      model: the VAE, with `BernoulliVAE`'s own `decode` and `log_joint`.
+      model: the VAE, with `BernoulliVAE`'s own `setup`, `decode` and `log_joint`.
       params: its parameters.
       x: `[*batch, pixels]`, binary.
       first_logits: `[*batch, D]`, of q.
@@ -81,7 +81,7 @@ def chained_log_weights(
     In layer t that is log p(b_{t−1} | b_t) − log q(b_t | b_{t−1}) + log p(b_t | mean of b_{t+1}): what of log w depends
     on b_t while the later layers stay at their means, but for log q(b_{t+1} | b_t): its slope vanishes there, and its
     curvature at a fixed b_{t+1} is not that of its expectation. The arguments are those of `log_weights`, the model
-    with `BernoulliVAE`'s own `decode` and `log_joint`.
+    with `BernoulliVAE`'s own `setup`, `decode` and `log_joint`.
     """
     depth, fixed = len(layers), lax.stop_gradient(params)
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
@@ -132,16 +132,17 @@ def _decoded_and_bits(model: BernoulliVAE, params: Any, t: int, b: jax.Array) ->
 def _composed(model: BernoulliVAE, params: Any, t: int, outer: Callable) -> Composed:
     """An f whose inner are the logits of decoder t and the bits themselves, for an outer that is linear in these."""
     inner, network = functools.partial(_decoded_and_bits, model, params, t), params["decoder"][f"networks_{t}"]
-    size = 2 if t == 0 and model.signed_input else 1  # of what the network sees of a bit
+    scale = 2 if t == 0 and model.signed_input else 1  # the network sees 2b − 1, or b
 
     def moments(p: jax.Array, v: jax.Array) -> tuple[Any, Any]:
-        seen = 2 * p - 1 if size == 2 else p
-        mean, variance = network_moments(network, seen, size**2 * v, model.negative_slope)
+        seen = 2 * p - 1 if scale == 2 else p
+        mean, variance = network_moments(network, seen, scale**2 * v, model.negative_slope)
         return (mean, p), (variance, v)
 
     if model.hidden:
         return Composed(outer, inner, moments=moments)
-    weights = size * network["Dense_0"]["kernel"]
+    (layer,) = network.values()
+    weights = scale * layer["kernel"]
     squared = lambda curvature: curvature[0] @ (weights**2).T
     return Composed(outer, inner, affine=True, squared=squared, moments=moments)
 

@@ -12,9 +12,9 @@ class Composed:
     """f(b) = outer(inner(b)), callable like any f, with a structure that control variates make use of.
 
     To an estimator that expands f at the mean (`taylor` and its kin), inner is what the bits enter through, computed
-    once for f and its expansion together, and only outer is differentiated twice. Choose inner such that outer is
-    cheap: for a VAE the logits of the pixels, and the bits themselves for terms that are linear in them,
-    `inner = lambda b: (decode(b), b)`. All other estimators see a function.
+    once for f and its expansion together, and outer is all that is differentiated: twice, or once with `moments`.
+    Choose inner such that outer is cheap: for a VAE the logits of the pixels, and the bits themselves for terms that
+    are linear in them, `inner = lambda b: (decode(b), b)`. All other estimators see a function.
 
     Attributes:
       outer: what inner returns, to `[N, *batch]`.
@@ -26,11 +26,13 @@ class Composed:
         κ ↦ Σ_j κ_j A_ji², from one κ for every number that inner returns to `[…, D]`. It makes the diagonal of f's
         Hessian exact, where probes would have to estimate it.
       moments: `(p, v) -> (mean, variance)` of what inner returns, each like it, for independent bits of means p and
-        variances v = p(1 − p), and for an outer that is a sum of functions of one number each. With it the slope and
-        the curvature of outer are not those at one point, but averages over normal numbers with these moments, which
-        follow f as far as the bits reach: several times less variance where that is far. For expansions of second
-        order. A rough guess will do, the gradient is unbiased whatever it is; only the mean of an affine inner must be
-        inner(p). The mean of any other is what is linearised.
+        variances v = p(1 − p), if outer is a sum of functions of one number each. Expansions of second order then take
+        slope and curvature of outer not at one point, but averaged over normal numbers with these moments, which
+        follow f as far as the bits reach: several times less variance where that is far. A rough guess will do, the
+        gradient is unbiased whatever it is; so is it if moments of correlated numbers are taken for independent. An
+        inner that is not affine is replaced in the expansion by p ↦ mean, which is differentiated in p. Outer is
+        evaluated at mean ± √3 standard deviations, where no inner(b) may ever be, and must make sense there: let inner
+        return logits, not probabilities.
 
     Example:
       >>> weights = jnp.ones((3, 4))

@@ -25,7 +25,6 @@ from disarm_jax.estimators import contract
 from disarm_jax.estimators.composed import Composed
 
 WHO = "expansions"
-MIN_VARIANCE = 1e-6  # of what outer is averaged over: a secant needs two points
 
 
 class Expansion(NamedTuple):
@@ -60,24 +59,13 @@ def expand(
     batch, variance = p.shape[:-1], bernoulli.variance(alpha)
     averaged = f.moments is not None and order == 2  # the first order is MuProp's
 
-    # At the mean everything is without the sample axis, which the functions have to see.
-    def inner(p):
-        if not averaged:
-            return _first_row(_check_inner(f.inner(p[None]), (1, *batch))), None
-        mean, spread = f.moments(p[None], variance.astype(p.dtype)[None])
-        shapes = [jax.tree.map(jnp.shape, _check_inner(found, (1, *batch))) for found in (mean, spread)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"moments must return a mean and a variance of the same shapes, got {shapes}")
-        return _first_row(mean), jax.tree.map(lambda leaf: jnp.sqrt(jnp.maximum(leaf[0], MIN_VARIANCE)), spread)
-
     def outer(rows):
         found, _ = contract.evaluate(f.outer, rows, (len(jax.tree.leaves(rows)[0]), *batch), has_aux)
         contract.check_differentiable(WHO, found)
         return found
 
-    a, push, spread = jax.linearize(inner, p, has_aux=True)
-    a, spread = lax.stop_gradient((a, spread))
-    pull = jax.linear_transpose(push, p)
+    a, push, spread = _linearised(f, p, variance.astype(p.dtype), averaged)
+    a, spread, pull = *lax.stop_gradient((a, spread)), jax.linear_transpose(push, p)
     f_p, slope_of_a, curve = _averaged(outer, a, spread) if averaged else _tangent(outer, a, order)
     slope = lax.stop_gradient(pull(slope_of_a)[0].astype(alpha.dtype))
     gradients = (slope * variance,)
@@ -95,13 +83,31 @@ def expand(
         if order == 1:
             return (first,)
         if f.affine:
-            inner_b = _check_inner(inner_b, b.shape[:-1])
+            inner_b = _check_rows("inner", inner_b, b.shape[:-1])
             delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], inner_b, a)
         else:
             delta = jax.vmap(push)(d.astype(p.dtype))
         return first, lax.stop_gradient(0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1))
 
     return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
+
+
+def _linearised(f: Composed, p: jax.Array, v: jax.Array, averaged: bool) -> tuple[Any, Callable, Any]:
+    """inner at the mean and its derivative, or those of its mean; and if outer is to be averaged, inner's variance.
+
+    All of it without the sample axis, which the functions have to see.
+    """
+
+    def inner(p):
+        return _first_row(_check_rows("inner", f.inner(p[None]), (1, *p.shape[:-1])))
+
+    def moments(p):
+        return _first_row(_check_moments(f, p[None], v[None]))
+
+    if averaged and not f.affine:
+        return jax.linearize(moments, p, has_aux=True)
+    a, push = jax.linearize(inner, p)  # of an affine inner that is the mean, which moments could only have wrong
+    return a, push, moments(p)[1] if averaged else None
 
 
 def _tangent(outer: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
@@ -118,19 +124,21 @@ def _tangent(outer: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Calla
     return f_p, slope_of_a, curve
 
 
-def _averaged(outer: Callable, a: Any, spread: Any) -> tuple[jax.Array, Any, Callable]:
+def _averaged(outer: Callable, a: Any, variance: Any) -> tuple[jax.Array, Any, Callable]:
     """The same, averaged over independent normal numbers with means a; the mean curvature is a secant of the slope.
 
     The value is what is left of the mean of outer without that of h₂.
     """
     nodes, weights = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # exact up to the fifth degree
-    rows = jax.tree.map(lambda mean, std: jnp.stack([mean + node * std for node in nodes]), a, spread)
+    std = jax.tree.map(lambda leaf, v: jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype), a, variance)
+    rows = jax.tree.map(lambda leaf, std: jnp.stack([leaf + node * std for node in nodes]), a, std)
     found, pull = jax.vjp(outer, rows)
     (slopes,) = pull(jnp.ones_like(found))
     mean = lambda rows: sum(weight * row for weight, row in zip(weights, rows, strict=True))
-    curvature = jax.tree.map(lambda rows, std: (rows[1] - rows[2]) / ((nodes[1] - nodes[2]) * std), slopes, spread)
+    distance = jax.tree.map(lambda std: (nodes[1] - nodes[2]) * jnp.where(std > 0, std, 1), std)
+    curvature = jax.tree.map(lambda rows, distance: (rows[1] - rows[2]) / distance, slopes, distance)
     curve = functools.partial(jax.tree.map, jnp.multiply, curvature)
-    of_second_order = 0.5 * _dot(spread, curve(spread), found.ndim - 1)
+    of_second_order = 0.5 * _dot(std, curve(std), found.ndim - 1)
     return mean(found) - of_second_order.astype(found.dtype), jax.tree.map(mean, slopes), curve
 
 
@@ -174,12 +182,26 @@ def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
     return sum(map(summed, jax.tree.leaves(x), jax.tree.leaves(y)))
 
 
-def _check_inner(a: Any, shape: tuple[int, ...]) -> Any:
-    """What inner returned, refused unless it has a row for each sample of floats."""
-    for leaf in jax.tree.leaves(a):
+def _check_moments(f: Composed, p: jax.Array, v: jax.Array) -> tuple[Any, Any]:
+    """What moments returned, refused unless it is a pair of arrays like inner's."""
+    found, expected = f.moments(p, v), jax.tree.map(jnp.shape, jax.eval_shape(f.inner, p))
+    if not isinstance(found, tuple) or len(found) != 2:
+        shapes = jax.tree.map(jnp.shape, found)
+        raise ValueError(f"moments must return a pair, mean and variance, got something of shapes {shapes}")
+    for name, part in zip(("mean", "variance"), found, strict=True):
+        if jax.tree.map(jnp.shape, part) != expected:
+            shapes = jax.tree.map(jnp.shape, part)
+            raise ValueError(f"moments must return a {name} of the shapes that inner returns, {expected}, got {shapes}")
+        _check_rows("moments", part, p.shape[:-1])
+    return found
+
+
+def _check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
+    """What a function returned, refused unless it has a row for each sample of floats."""
+    for leaf in jax.tree.leaves(found):
         if jnp.shape(leaf)[: len(shape)] != shape or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise ValueError(
-                f"inner must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of shape "
-                f"{jnp.shape(leaf)}"
+                f"{name} must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of "
+                f"shape {jnp.shape(leaf)}"
             )
-    return a
+    return found

@@ -35,7 +35,8 @@ def taylor(
     subtracted is added in closed form. Unbiased for every λ if the base is; the base's evaluations of f and one at the
     mean, where f is differentiated. The second order costs one product with the Hessian H per sample and per probe;
     of an f that is `Composed` they are products with outer's alone, and inner is computed once for f and expansion. If
-    it gives the moments of inner(b), slope and curvature are means over what inner(b) may be, not those at the mean.
+    it gives the moments of inner(b), slope and curvature of the second order are means over what inner(b) may be, and
+    outer is differentiated once, at three points.
 
     `params` is `{"base": the base's, "scale": (λ₁, λ₂)}`, λ₁ alone for the first order; learnt by descending
     `variance_loss`.

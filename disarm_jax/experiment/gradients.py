@@ -124,7 +124,7 @@ def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[lis
     layers = inference_layers(model, params)
     first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
-    if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("decode", "log_joint")):
+    if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("setup", "decode", "log_joint")):
         if len(layers) == 1:
             return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
         return layers, chained_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)

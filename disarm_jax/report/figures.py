@@ -5,6 +5,7 @@ same colour in every figure. The colours are Okabe and Ito's, which colour-blind
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -96,38 +97,46 @@ def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Fig
     for group in rows.values():
         group.sort(key=lambda pool: _rank(pool.config))
     clocks = {key: _clock(group) for key, group in rows.items()}
-    columns = 4 if any(clocks.values()) else 3
+    columns = 4 if any(clock for _, clock in clocks.values()) else 3
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.6 * columns, 0.8 + 2.9 * len(rows)), layout="constrained")
         panels = figure.subplots(len(rows), columns, squeeze=False)
         for axes, (key, group) in zip(panels, sorted(rows.items()), strict=True):
-            by_step, by_time = axes[:3], axes[3:]
-            for (pool, label, line), seconds in zip(_labelled(group), clocks[key] or [None] * len(group), strict=True):
+            by_step, by_time, (device, clock) = axes[:3], axes[3:], clocks[key]
+            for number, (pool, label, line) in enumerate(_labelled(group)):
                 style = {"color": colors[pool.config["estimator"]["name"]], "label": label, "linestyle": line}
                 curves = [pool.curve(metric) for metric in _metrics(pool.config)]
                 for ax, curve in zip(by_step, curves, strict=True):
                     _draw(ax, curve, style)
-                if seconds:
+                if number in clock:
                     steps, *train = curves[0]
-                    _draw(by_time[0], (steps * seconds / 60, *train), style)
+                    _draw(by_time[0], (steps * clock[number] / 60, *train), style)
             train, test, _ = zip(*(map(bound_title, _metrics(pool.config)) for pool in group), strict=True)
             train, test = (", ".join(dict.fromkeys(names)) for names in (train, test))
             titles = (f"{key[-1]}: {train}", test, "gradient variance of the encoder", f"{train}, by time")
             for ax, text in zip(axes, titles, strict=False):
                 ax.set_title(_plain(text))
-            for ax in (*axes[:2], *by_time):
+            for ax in axes[:2]:
                 _without_start(ax)
             _finish(by_step, "steps", log=axes[2:3])
-            _finish(by_time, "minutes of training, one seed", missing="no device in common")
+            _finish(by_time, f"minutes of training / seeds\n{_plain(device)}", missing="no times to compare")
+            for ax in by_time:
+                ax.set_ylim(axes[0].get_ylim())
             axes[0].set_ylabel("nats")
         return _with_legend(figure, title)
 
 
-def _clock(pools: Sequence[Pool]) -> list[float]:
-    """Seconds of a step of each, on a device that all have run on with as many seeds; empty if there is none."""
+def _clock(pools: Sequence[Pool]) -> tuple[str, dict[int, float]]:
+    """The device that most pools have run on, with as many seeds at a time, and seconds of a step there by pool.
+
+    A single one has nothing to be compared with.
+    """
     times = [step_times(pool) for pool in pools]
-    places = [place for place in times[0] if all(place in other for other in times)]
-    return [own[places[0]] for own in times] if places else []
+    places = Counter(place for own in times for place in own)
+    (place, count), *_ = places.most_common(1) or [(None, 0)]
+    if count < 2:
+        return "", {}
+    return place[0], {number: own[place] for number, own in enumerate(times) if place in own}
 
 
 def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
@@ -179,7 +188,7 @@ def _labelled(pools: Sequence[Pool]) -> Iterator[tuple[Pool, str, str]]:
         fields = [field for field in fields if len({repr(other.settings.get(field)) for other in same}) > 1]
         known = [f"{field.rpartition('.')[2]} {pool.settings.get(field, 'default')}" for field in fields]
         dashed = pool.config["estimator"]["name"] == "vimco"  # as in the paper
-        yield pool, ", ".join([name, *known]), LINES[(names[:number].count(name) + dashed) % len(LINES)]
+        yield pool, ", ".join([name, *dict.fromkeys(known)]), LINES[(names[:number].count(name) + dashed) % len(LINES)]
 
 
 def _draw(ax: Axes, curve: tuple[np.ndarray, np.ndarray, np.ndarray], style: Mapping[str, Any]) -> None:

@@ -87,7 +87,7 @@ def page(
         _others(comparison.others),
         '<h2 id="figures">Figures</h2>',
         '<p class="note">Mean over seeds, with a band of one standard error. Bounds are drawn from a tenth of the way '
-        "on. By time: without compilation and evaluation, on a device that all runs of the row have in common. "
+        "on. By time: without compilation and evaluation, of runs on one device with as many seeds at a time. "
         "Gradient variance: of the inference network, averaged over its parameters, from moving averages. For "
         "multi-sample bounds, DisARM with K pairs and VIMCO with 2K samples follow the gradients of different bounds: "
         "compare their variances only along one trajectory.</p>",

@@ -48,6 +48,11 @@ def moments(p, v):
     return inner_affine(p), (v @ jnp.asarray(WEIGHTS**2), v @ jnp.asarray(LINEAR**2))
 
 
+def wrong_mean(p, v):
+    """The mean of an affine function is known, whatever is said of it."""
+    return jax.tree.map(lambda leaf: leaf + 3, inner_affine(p)), moments(p, v)[1]
+
+
 def rough_moments(p, v):
     """A guess at those of `inner_curved`, which no mean of it is."""
     hidden = 0.8 * jnp.tanh(p @ jnp.asarray(HIDDEN)) + 0.1 * v
@@ -60,6 +65,7 @@ FUNCTIONS = {
     "squared": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared),
     "linearised": dj.Composed(softplus_sum, inner_curved),
     "averaged": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared, moments=moments),
+    "averaged, probed": dj.Composed(softplus_sum, inner_affine, affine=True, moments=wrong_mean),
     "roughly averaged": dj.Composed(softplus_sum, inner_curved, moments=rough_moments),
 }
 STRUCTURED = ("squared", "averaged")  # the diagonal is exact without probes
@@ -68,10 +74,10 @@ STRUCTURED = ("squared", "averaged")  # the diagonal is exact without probes
 def expanded(kind, order=2):
     """f in numpy, and f(p), ∇f(p) and the (Gauss–Newton) Hessian by hand; of second order averaged, with moments."""
     if order == 1:
-        kind = {"averaged": "squared", "roughly averaged": "linearised"}.get(kind, kind)
+        kind = {"averaged": "squared", "averaged, probed": "squared", "roughly averaged": "linearised"}.get(kind, kind)
     p = expit(LOGITS)
     v = p * (1 - p)
-    if kind in ("plain", "affine", "squared", "averaged"):
+    if kind not in ("linearised", "roughly averaged"):
         logits, linear, jacobian, slope_linear = p @ WEIGHTS + OFFSET, p @ LINEAR, WEIGHTS, LINEAR
         variance = v @ WEIGHTS**2
         f = lambda b: np.logaddexp(0, b @ WEIGHTS + OFFSET).sum(-1) + b @ LINEAR
@@ -175,7 +181,7 @@ def test_unbiased_with_the_right_variance(base, kind, order, scale):
     check(*enumerated(base, kind, order, scale, probes=1 if kind in STRUCTURED else 3), expanded(kind)[0])
 
 
-@pytest.mark.parametrize("kind", ["plain", "affine", "linearised", "roughly averaged"])
+@pytest.mark.parametrize("kind", ["plain", "affine", "linearised", "averaged, probed", "roughly averaged"])
 @pytest.mark.parametrize("base", BASES)
 def test_unbiased_with_probes(base, kind, monkeypatch):
     """All eight probes are enumerated along with the samples."""
@@ -250,7 +256,7 @@ def test_an_inner_that_is_not_affine_biases_if_it_is_called_affine():
 @pytest.mark.parametrize("kind", FUNCTIONS)
 @pytest.mark.parametrize("order", [1, 2])
 def test_calls(kind, order):
-    """Inner and outer are called at the samples once and at the mean once, also under jax.grad; or moments are."""
+    """All functions are called at the samples once and at the mean once, also under jax.grad."""
     f, calls = FUNCTIONS[kind], []
 
     def counted(name, function):
@@ -265,7 +271,7 @@ def test_calls(kind, order):
         expected = [("inner", 1), ("inner", 4), ("outer", 1), ("outer", 4)]
         if f.moments and order == 2:
             counting = dataclasses.replace(counting, moments=counted("moments", f.moments))
-            expected = [("inner", 4), ("moments", 1), ("outer", 3), ("outer", 4)]
+            expected = [("inner", 1), ("inner", 4), ("moments", 1), ("outer", 3), ("outer", 4)]
     else:
         counting, expected = counted("f", f), [("f", 1), ("f", 4)]
     est = dj.taylor(dj.disarm(num_pairs=2), order=order)
@@ -415,8 +421,9 @@ def test_dtypes_may_be_mixed():
     np.testing.assert_allclose(out.grad, np.broadcast_to(truth, (5, 3)), rtol=0, atol=2e-2)  # bfloat16 has two digits
 
 
-def test_auxiliary_outputs_of_a_composed_f():
-    f = dj.Composed(lambda a: (a.sum(-1) ** 2, {"a": a}), lambda b: 2 * b, affine=True)
+@pytest.mark.parametrize("moments", [None, lambda p, v: (2 * p, 4 * v)])
+def test_auxiliary_outputs_of_a_composed_f(moments):
+    f = dj.Composed(lambda a: (a.sum(-1) ** 2, {"a": a}), lambda b: 2 * b, affine=True, moments=moments)
     est = dj.disarm_quadratic()
     logits = jnp.zeros((5, 3))
     params = est.init(jax.random.key(0), logits)
@@ -474,9 +481,10 @@ def test_the_control_variate_of_a_bound_has_mean_zero(base, law):
     )
 
 
-def test_a_bound_of_one_pair_is_disarm_quadratic():
+@pytest.mark.parametrize("kind", STRUCTURED)
+def test_a_bound_of_one_pair_is_disarm_quadratic(kind):
     """Value, gradient and their derivatives; what the bound itself adds to the value of several is its base's."""
-    logits, f = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3)), FUNCTIONS["squared"]
+    logits, f = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3)), FUNCTIONS[kind]
     one, other = dj.multisample_disarm_quadratic(init_scale=(0.6, -0.8)), dj.disarm_quadratic(init_scale=(0.6, -0.8))
     params = one.init(jax.random.key(0), logits)
     found, expected = (est.apply(params, jax.random.key(1), logits, f) for est in (one, other))
@@ -537,9 +545,20 @@ def test_wrong_compositions_are_named(call, error, words):
             dj.Composed(lambda a: a.sum(-1), lambda b: b, affine=True, squared=lambda c: c[..., 0]),
             r"squared must return shape \(1, 5, 3\), got shape \(1, 5\)",
         ),
-        (
-            dj.Composed(lambda a: a.sum(-1), lambda b: b, moments=lambda p, v: (p, v[..., :1])),
-            r"a mean and a variance of the same shapes, got \[\(1, 5, 3\), \(1, 5, 1\)\]",
+        *(
+            (dj.Composed(lambda a: a[0].sum(-1), lambda b: (b, b[..., 0]), moments=moments), words)
+            for moments, words in (
+                (lambda p, v: p, r"moments must return a pair, mean and variance, got .* shapes \(1, 5, 3\)"),
+                (
+                    lambda p, v: (p, v),
+                    r"a mean of the shapes that inner returns, \(\(1, 5, 3\), \(1, 5\)\), got \(1, 5, 3\)",
+                ),
+                (
+                    lambda p, v: ((p, p[..., 0]), (v[..., :1], v[..., 0])),
+                    r"a variance of the shapes.*got \(\(1, 5, 1\)",
+                ),
+                (lambda p, v: ((p, p[..., 0]), (v.astype(int), v[..., 0])), "moments must return floats.*got int"),
+            )
         ),
     ],
 )

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 import disarm_jax as dj
 from disarm_jax import objectives
 from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder
 from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
-from disarm_jax.models import BernoulliVAE
+from disarm_jax.models import BernoulliVAE, Chain, Network
 from disarm_jax.objectives import inference_layers, log_weights
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -73,6 +74,11 @@ CASES = [
 ]
 
 
+def without_moments(*args, moments=None, **options):
+    """A `Composed` whose expansions are at the mean."""
+    return dj.Composed(*args, **options)
+
+
 def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
     """‖Σ_batch ∂value‖² over the encoder, as a function of the tunables that plain autodiff differentiates.
 
@@ -104,9 +110,7 @@ def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
 @pytest.mark.parametrize(("depth", "name", "options", "stop_q"), CASES)
 def test_all_gradients_of_one_draw(depth, name, options, stop_q, monkeypatch):
     """The model's gradient is that of `expectation`; the tunables' is that of the summed squares, by plain autodiff."""
-    # Without moments: plain autodiff knows of expansions at the mean alone.
-    at_the_mean = lambda *args, moments=None, **options: dj.Composed(*args, **options)
-    monkeypatch.setattr(objectives, "Composed", at_the_mean)
+    monkeypatch.setattr(objectives, "Composed", without_moments)  # plain autodiff knows expansions at the mean alone
     model, params = make(depth)
     objective, x = Objective(model, 1, stop_q, shared_samples=True), jnp.asarray(X)
     est = estimator_builder(EstimatorSpec(name, options), model.latents, network_sees_image=True)(x)
@@ -135,6 +139,53 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q, monkeypatch):
     assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(found.params["encoder"]))
     if jax.tree.leaves(tunables):
         assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(found.tunables))
+
+
+class TanhDecoder(nn.Module):
+    features: int
+
+    @nn.compact
+    def __call__(self, t, b):
+        return nn.Dense(self.features)(jnp.tanh(b))
+
+
+class TanhVAE(BernoulliVAE):
+    """A model with a decoder of its own, of whose parameters nothing is known."""
+
+    def setup(self):
+        self.encoder = Chain((Network(*self.latents),))
+        self.decoder = TanhDecoder(self.pixels)
+        self.prior = self.param("prior", nn.initializers.zeros_init(), self.latents, jnp.float32)
+
+
+@pytest.mark.parametrize("name", ["disarm", "disarm_quadratic"])
+def test_a_model_with_a_decoder_of_its_own(name):
+    model, x = TanhVAE((3,), 5), jnp.asarray(X)
+    params = model.init(jax.random.key(0), x.astype(jnp.float32))["params"]
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), params)
+    est = estimator_builder(EstimatorSpec(name, {}), model.latents, True)(x)
+    objective = Objective(model, 1, True, shared_samples=True)
+    tunables = init_tunables(objective, est, params, jax.random.key(1), x)
+    found = draw_gradients(objective, est, tunables, params, jax.random.key(2), x)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found))
+
+
+@pytest.mark.parametrize("depth", MODELS)
+def test_moments_change_the_noise_of_the_encoder_gradient_alone(depth, monkeypatch):
+    """What decoder and prior learn from a draw is the same with averaged expansions as with those at the mean."""
+    model, params = make(depth)
+    est, x = estimator_builder(EstimatorSpec("disarm_quadratic", {}), model.latents, True)(X), jnp.asarray(X)
+    objective = Objective(model, 1, True, shared_samples=True)
+    tunables = init_tunables(objective, est, params, jax.random.key(1), x)
+    draw = lambda: jax.jit(lambda key: draw_gradients(objective, est, tunables, params, key, x))(jax.random.key(2))
+    averaged = draw()
+    monkeypatch.setattr(objectives, "Composed", without_moments)
+    at_the_mean = draw()
+    for group in ("decoder", "prior"):
+        same = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+        jax.tree.map(same, averaged.params[group], at_the_mean.params[group])
+    for one, other in zip(averaged.logits, at_the_mean.logits, strict=True):
+        assert np.abs(one - other).max() > 1e-3
 
 
 @pytest.mark.parametrize(("depth", "name", "num_samples"), [(1, "disarm", 1), (2, "disarm", 1), (1, "vimco", 3)])
