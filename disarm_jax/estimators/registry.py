@@ -59,7 +59,7 @@ _ENTRIES = {
         taylor.disarm_quadratic,
         and_the_mean(pairs),
         "disarm_jax; the expansion of Gu et al., MuProp, ICLR 2016, to second order, on DisARM",
-        "When f is smooth between 0 and 1: a fifth of the variance or much less, for 1.6 times the time if Composed.",
+        "When f is smooth between 0 and 1: a quarter of the variance or much less, for 1.6 times the time if Composed.",
         needs_grad=True,
     ),
     "disarm_taylor": Entry(
@@ -121,7 +121,7 @@ _ENTRIES = {
         taylor.multisample_disarm_quadratic,
         and_the_mean(pairs),
         "disarm_jax; multi-sample DisARM with the expansion of MuProp, ICLR 2016, to second order",
-        "For a multi-sample bound of few samples with a smooth log w: half the variance at two pairs.",
+        "For a multi-sample bound of few samples with a smooth log w: 0.4 of the variance at two pairs.",
         objective="bound",
         needs_grad=True,
     ),
