@@ -73,9 +73,9 @@ def _estimator_cases(quick: bool) -> list[Case]:
         few = ("disarm", "reinforce_loo", "arm", "relax") if group == "linear" else ("disarm",)
         chosen = few if quick else singles
         cases += [Case(group, name, config_of(file, estimator__name=name)) for name in chosen]
-    for depth in (2,) if quick else (2, 3, 4):
-        chosen = ("disarm",) if quick else dj.hierarchical_names()
-        cases += [Case(f"{depth} layers", n, config_of(f"layers_{depth}", estimator__name=n)) for n in chosen]
+    for depth in () if quick else (2, 3, 4):
+        names = dj.hierarchical_names()
+        cases += [Case(f"{depth} layers", n, config_of(f"layers_{depth}", estimator__name=n)) for n in names]
     return cases
 
 
