@@ -83,7 +83,7 @@ def _dense_moments(layer: Mapping[str, jax.Array], mean: jax.Array, variance: ja
 def leaky_relu_moments(mean: jax.Array, variance: jax.Array, negative_slope: float) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of LeakyReLU(x) for a normal x; the derivative of the first in the mean is the mean slope.
 
-    LeakyReLU(x) is s x + (1 − s) max(x, 0), and the variance is the sum of three terms of one sign each.
+    LeakyReLU(x) is s x + (1 − s) max(x, 0); the variance is written such that no digits cancel far from the kink.
     """
     still, spread, kink = bernoulli.wide(lax.stop_gradient(mean)), bernoulli.wide(variance), 1 - negative_slope
     std = jnp.sqrt(jnp.maximum(spread, 1e-12))

@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 def expand(
     f: Composed, logits: jax.Array, order: int, probes: int, key: jax.Array | None = None, *, has_aux: bool = False
 ) -> Expansion:
-    """Expands f at the mean: one call of inner or of its moments, one of outer.
+    """Expands f at the mean: one call of outer, and one of inner or of its moments, or of both if inner is affine.
 
     Args:
       f: outer and inner.
