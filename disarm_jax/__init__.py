@@ -10,6 +10,7 @@ from disarm_jax.estimators.gradients import GradientVariance, expectation, gradi
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
 from disarm_jax.estimators.interpolated import arms_interpolated, interpolated
 from disarm_jax.estimators.layer_sum import LayerSum
+from disarm_jax.estimators.midpoint import disarm_midpoint
 from disarm_jax.estimators.multisample import multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
 from disarm_jax.estimators.registry import estimator_info, estimator_names, make_estimator
 from disarm_jax.estimators.relaxation import rebar, relax
@@ -46,6 +47,7 @@ __all__ = [
     "bitflip",
     "categorical",
     "disarm",
+    "disarm_midpoint",
     "disarm_quadratic",
     "disarm_taylor",
     "disarm_taylor_cross",

@@ -13,6 +13,7 @@ _FACTORIES = {
     "arm": branching.arm,
     "arms": branching.arms,
     "disarm": branching.disarm,
+    "disarm_midpoint": hierarchical_taylor.disarm_midpoint,
     "disarm_quadratic": hierarchical_taylor.disarm_quadratic,
     "disarm_taylor": hierarchical_taylor.disarm_taylor,
     "reinforce_loo": branching.reinforce_loo,
@@ -27,10 +28,10 @@ def hierarchical(name: str, **options: Any) -> Estimator:
     evaluations of f, f is not differentiated. For "arms" (n samples) the same with n − 1 branches per layer:
     T (n − 1) + 1 evaluations. For "relax": one evaluation at the trunk and two relaxed ones per layer, where f is
     differentiated; unbiased with the later layers relaxed too, whereas the variant of the authors' code, which draws
-    hard samples there (`later_layers="hard"`), is biased. For "disarm_taylor" and "disarm_quadratic": DisARM with an
-    expansion of f in each layer at its mean; unbiased, T + 1 evaluations and one per layer where f is differentiated,
-    and an f that is `Chained` says what of it to expand. An f that is a `LayerSum` is evaluated only where samples
-    differ.
+    hard samples there (`later_layers="hard"`), is biased. For "disarm_taylor", "disarm_quadratic" and
+    "disarm_midpoint": DisARM with an expansion of f in each layer, at its mean or between b_t and its partner;
+    unbiased, T + 1 evaluations and one per layer where f is differentiated, and an f that is `Chained` says what of it
+    to expand. An f that is a `LayerSum` is evaluated only where samples differ.
 
     The estimator's functions take the inputs and the layers instead of logits: `init(key, inputs, layers)`,
     `apply(params, key, inputs, layers, f)`, `variance_loss(params, key, inputs, layers, f)`. `layers` is a sequence of
@@ -61,7 +62,7 @@ def hierarchical_names() -> tuple[str, ...]:
     """The names that `hierarchical` takes, sorted.
 
     >>> dj.hierarchical_names()
-    ('arm', 'arms', 'disarm', 'disarm_quadratic', 'disarm_taylor', 'reinforce_loo', 'relax')
+    ('arm', 'arms', 'disarm', 'disarm_midpoint', 'disarm_quadratic', 'disarm_taylor', 'reinforce_loo', 'relax')
     """
     return tuple(sorted(_FACTORIES))
 

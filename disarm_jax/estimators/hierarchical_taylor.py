@@ -1,13 +1,14 @@
-"""DisARM for a chain of stochastic layers, with an expansion at the mean of each layer as control variate.
+"""DisARM for a chain of stochastic layers, with an expansion in each layer as control variate.
 
 Given the trunk's b_1, …, b_{t−1}, any function of b_t has a known gradient ∂E h_t(b_t)/∂logits_t once it is expanded at
 the mean p_t. So DisARM applied to the expansion h_t at b_t and its partner, less that gradient, is noise of mean zero.
-By default h_t is f with the later layers at the means they have when layer t is at p_t.
+So is what the slope at their midpoint says of the other bits of the layer. By default h_t is f with the later layers at
+the means they have when layer t is at that point.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,34 +20,76 @@ from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, 
 from disarm_jax.estimators.composed import Chained, as_composed
 from disarm_jax.estimators.expansion import expand
 from disarm_jax.estimators.layer_sum import layer_sum_of
+from disarm_jax.estimators.midpoint import check_one_scale, slope_between
 from disarm_jax.estimators.taylor import check_scale, combine, scales
 from disarm_jax.estimators.types import Estimator
+
+
+class _Kind(NamedTuple):
+    """What is subtracted from DisARM's gradient in a layer.
+
+    Attributes:
+      point: `(alpha, pair) -> [*batch, D_t]`, where the layer's part of f is expanded.
+      noise: `(params, key, part, logits, pair, inner_pair, has_aux) -> [*batch, D_t]`, of mean zero.
+      init_scale: of the scales in `params`.
+      num_keys: how many keys an estimate needs: the base's, and one for the noise if that is random.
+    """
+
+    point: Callable
+    noise: Callable
+    init_scale: tuple[float, ...]
+    num_keys: int
 
 
 @contract.factory
 def disarm_taylor(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
     """Hierarchical DisARM with expansions of first order; `params` is a tuple, as for one layer for each layer."""
-    return _expanded(num_pairs, 1, init_scale, 1)
+    return _expanded(num_pairs, _at_the_mean(1, init_scale, 1))
 
 
 @contract.factory
 def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1) -> Estimator:
     """Hierarchical DisARM with expansions of second order; `params` is a tuple, as for one layer for each layer."""
-    return _expanded(num_pairs, 2, init_scale, contract.at_least("probes", probes, 1))
+    return _expanded(num_pairs, _at_the_mean(2, init_scale, contract.at_least("probes", probes, 1)))
 
 
-def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probes: int) -> Estimator:
-    base, init_scale = branching.disarm(num_pairs=num_pairs), check_scale(init_scale)[:order]
+@contract.factory
+def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Estimator:
+    """Hierarchical DisARM with slopes at the midpoints; `params` is a tuple, as for one layer for each layer."""
+
+    def noise(params, key, part, logits, pair, inner_pair, has_aux):
+        slope, zero = slope_between(part, pair, inner_pair, has_aux=has_aux)[0], jnp.zeros(pair.shape[1:-1], pair.dtype)
+        return -formulas.disarm_midpoint(bernoulli.stop_and_widen(logits), *pair, zero, zero, slope, *params["scale"])
+
+    init_scale = (check_one_scale(init_scale),)
+    return _expanded(num_pairs, _Kind(lambda alpha, pair: jnp.mean(pair, axis=0), noise, init_scale, 1))
+
+
+def _at_the_mean(order: int, init_scale: tuple[float, float], probes: int) -> _Kind:
+    def noise(params, key, part, logits, pair, inner_pair, has_aux):
+        alpha = bernoulli.stop_and_widen(logits)
+        expansion = expand(part, logits, order, probes, key, has_aux=has_aux)
+        found = [
+            formulas.disarm(alpha, *pair, *h.astype(bernoulli.wide_dtype(h, alpha))).astype(alpha.dtype) - known
+            for h, known in zip(expansion.terms(pair, inner_pair), expansion.gradients, strict=True)
+        ]
+        return combine(params["scale"], found)
+
+    return _Kind(lambda alpha, pair: jax.nn.sigmoid(alpha), noise, check_scale(init_scale)[:order], order)
+
+
+def _expanded(num_pairs: int, kind: _Kind) -> Estimator:
+    base = branching.disarm(num_pairs=num_pairs)
 
     def init(key: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple:
         depth, first = check_layers(layers), jax.eval_shape(layers[0], inputs)
-        params = {"base": (), "scale": scales(init_scale, jnp.zeros(first.shape, first.dtype))}
+        params = {"base": (), "scale": scales(kind.init_scale, jnp.zeros(first.shape, first.dtype))}
         return (params,) * depth
 
     def apply(params: Any, key: jax.Array, inputs: Any, layers: Sequence[Callable], f: Callable, *, has_aux=False):
         depth = check_layers(layers)
-        base_key, *probe_key = chain_keys(key, order)
-        probe_keys = chain_keys(probe_key[0], depth) if probe_key else [None] * depth
+        base_key, *noise_key = chain_keys(key, kind.num_keys)
+        noise_keys = chain_keys(noise_key[0], depth) if noise_key else [None] * depth
 
         told, by_layers = isinstance(f, Chained), layer_sum_of(f)
         shared = told and by_layers is not None and by_layers.inner is not None  # computed once for f and its parts
@@ -71,15 +114,11 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
         for t, logits in enumerate(out.logits):
             of_pair = lambda rows, t=t: jnp.stack([rows[0], rows[t + 1]])
             alpha, pair = bernoulli.stop_and_widen(logits), of_pair(columns[t])
-            means = _means(t, trunk, alpha, inputs, layers)
+            means = _means(t, trunk, kind.point(alpha, pair), inputs, layers)
             part = as_composed(f.part(t, means) if told else _at_layer(f, t, means))
-            expansion = expand(part, logits, order, probes, probe_keys[t], has_aux=has_aux and not told)
             inner_pair = jax.tree.map(of_pair, lax.stop_gradient(inner[t])) if shared else part.inner(pair)
-            noise = [
-                formulas.disarm(alpha, *pair, *h.astype(bernoulli.wide_dtype(h, alpha))).astype(alpha.dtype) - known
-                for h, known in zip(expansion.terms(pair, inner_pair), expansion.gradients, strict=True)
-            ]
-            grad = out.grads[t].astype(alpha.dtype) - combine(params[t]["scale"], noise)
+            noise = kind.noise(params[t], noise_keys[t], part, logits, pair, inner_pair, has_aux and not told)
+            grad = out.grads[t].astype(alpha.dtype) - noise
             grads.append(contract.finish(grad, logits))
         out = out._replace(grads=tuple(grads))
         return (out, aux) if has_aux else out
@@ -87,9 +126,9 @@ def _expanded(num_pairs: int, order: int, init_scale: tuple[float, float], probe
     return Estimator(init, contract.tuned_by_logits(apply), sum_of_squares_loss(apply))
 
 
-def _means(t: int, trunk: tuple, alpha: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple[jax.Array, ...]:
-    """The trunk's bits before layer t, its mean, and the means of the later layers given that; one row each."""
-    means = [*trunk[:t], jax.nn.sigmoid(alpha)[None].astype(trunk[t].dtype)]
+def _means(t: int, trunk: tuple, point: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple[jax.Array, ...]:
+    """The trunk's bits before layer t, a point in it, and the means of the later layers given that; one row each."""
+    means = [*trunk[:t], point[None].astype(trunk[t].dtype)]
     for s in range(t + 1, len(trunk)):
         logits = bernoulli.stop_and_widen(layer_logits(layers, s, inputs, means[-1]))
         means.append(jax.nn.sigmoid(logits).astype(trunk[s].dtype))

@@ -8,13 +8,24 @@ from disarm_jax.estimators import (
     copula,
     flips,
     interpolated,
+    midpoint,
     multisample,
     relaxation,
     score_function,
     straight_through,
     taylor,
 )
-from disarm_jax.estimators.table import Entry, EstimatorInfo, Table, always, and_the_mean, pairs, relaxed, samples
+from disarm_jax.estimators.table import (
+    Entry,
+    EstimatorInfo,
+    Table,
+    always,
+    and_the_mean,
+    pairs,
+    pairs_and_midpoints,
+    relaxed,
+    samples,
+)
 from disarm_jax.estimators.types import Estimator
 
 _ENTRIES = {
@@ -54,6 +65,13 @@ _ENTRIES = {
         pairs,
         "Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
         "The default: any f, two evaluations, nothing to tune.",
+    ),
+    "disarm_midpoint": Entry(
+        midpoint.disarm_midpoint,
+        pairs_and_midpoints,
+        "disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoint of a DisARM pair",
+        "When f is smooth between 0 and 1: TODO.",
+        needs_grad=True,
     ),
     "disarm_quadratic": Entry(
         taylor.disarm_quadratic,

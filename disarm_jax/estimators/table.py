@@ -92,6 +92,11 @@ def relaxed(options: dict) -> int:
     return 1 if options["hard"] else 2
 
 
+def pairs_and_midpoints(options: dict) -> int:
+    """Three evaluations per pair, one of them between its samples."""
+    return 3 * options["num_pairs"]
+
+
 def and_the_mean(evaluations: Callable[[dict], int]) -> Callable[[dict], int]:
     """One evaluation more, at the mean."""
     return lambda options: evaluations(options) + 1

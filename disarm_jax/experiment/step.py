@@ -148,11 +148,15 @@ def make_experiment(config: Mapping[str, Any], model: Any) -> Experiment:
         tunables, opt_state = descend(optimizers["tunables"], old.tunables, old.opt_state, draw.tunables)
         return Measured(project(tunables), opt_state, mean, square)
 
-    def step(state: State, images: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
-        keys = run_keys(state.seed)
-        binarize_key, *draw_keys = jax.random.split(jax.random.fold_in(keys.steps, state.step), 1 + len(builders))
-        chosen = data.batch_indices(keys.batches, state.step, batch_size, images.shape[0])
-        x = data.binarize(binarize_key, images[chosen], binarization)
+    def step_keys(state: State) -> jax.Array:
+        return jax.random.split(jax.random.fold_in(run_keys(state.seed).steps, state.step), 1 + len(builders))
+
+    def batch(state: State, images: jax.Array) -> jax.Array:
+        chosen = data.batch_indices(run_keys(state.seed).batches, state.step, batch_size, images.shape[0])
+        return data.binarize(step_keys(state)[0], images[chosen], binarization)
+
+    def step(state: State, x: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
+        _, *draw_keys = step_keys(state)
         draws = [
             draw_gradients(objective, build(x), old.tunables, state.params, key, x)
             for build, old, key in zip(builders, state.measured, draw_keys, strict=True)
@@ -167,8 +171,14 @@ def make_experiment(config: Mapping[str, Any], model: Any) -> Experiment:
         return State(state.seed, state.step + 1, params, opt_state, measured), (draws[0].value, finite)
 
     def run_chunk(state: State, images: jax.Array, num_steps: int) -> tuple[State, ChunkMetrics]:
+        def step_and_next_batch(carry: tuple[State, jax.Array], _: None) -> tuple:
+            state, metrics = step(*carry)
+            return (state, batch(state, images)), metrics
+
         first = state.step + 1
-        state, (values, finite) = lax.scan(lambda state, _: step(state, images), state, length=num_steps)
+        # A batch comes from the step before: what is carried XLA cannot draw anew wherever it is used.
+        started = (state, batch(state, images))
+        (state, _), (values, finite) = lax.scan(step_and_next_batch, started, length=num_steps)
         # A gradient that is not finite in its weights alone shows in the parameters at the end.
         finite = jnp.append(finite, finite_everywhere(state.params))
         first_bad = jnp.where(jnp.all(finite), 0, jnp.minimum(first + jnp.argmin(finite), state.step))
