@@ -76,11 +76,12 @@ def network_moments(
 
 
 def _dense_moments(layer: Mapping[str, jax.Array], mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Means `[..., features]` and variances `[features]`."""
+    """Means `[..., features]` and one row of variances."""
     leading, kernel = mean.shape[:-1], layer["kernel"]
     mean = mean.reshape(-1, kernel.shape[0]) @ kernel + layer["bias"][None]  # as `Network` has it
     spread = jnp.sqrt(jnp.mean(variance, axis=tuple(range(variance.ndim - 1))))[:, None] * kernel
-    return mean.reshape(*leading, -1), jnp.ones_like(spread[:, 0]) @ spread**2  # on a CPU faster than a sum
+    variance = jnp.ones_like(spread[:, 0]) @ spread**2  # on a CPU faster than a sum
+    return mean.reshape(*leading, -1), bernoulli.lift(variance, 1 + len(leading))
 
 
 def leaky_relu_moments(mean: jax.Array, variance: jax.Array, negative_slope: float) -> tuple[jax.Array, jax.Array]:

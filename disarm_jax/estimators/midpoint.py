@@ -117,4 +117,4 @@ def check_one_scale(init_scale: float) -> float:
 def _on_either_side(mean: jax.Array, variance: jax.Array) -> jax.Array:
     std = jnp.sqrt(jnp.maximum(variance, 0)).astype(mean.dtype)
     signs = jnp.array([1, -1], mean.dtype).reshape(2, *(1,) * mean.ndim)  # a concatenation would branch
-    return (mean + signs * std).reshape(-1, *mean.shape[1:])
+    return (mean[None] + signs * std[None]).reshape(-1, *mean.shape[1:])

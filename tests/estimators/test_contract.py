@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 
 ELSEWHERE = (
     "arms_quadratic",
+    "disarm_midpoint",
     "disarm_quadratic",
     "disarm_taylor",
     "multisample_disarm_quadratic",

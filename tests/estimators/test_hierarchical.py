@@ -17,7 +17,7 @@ import disarm_jax as dj
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
-EXPANDED = ("disarm_quadratic", "disarm_taylor")
+EXPANDED = ("disarm_midpoint", "disarm_quadratic", "disarm_taylor")
 BETAS = {"disarm": 1.0, "reinforce_loo": 0.0}  # the coupling of b_t and its partner
 OPTIONS = {"arms": {"num_samples": 3}}
 GROUPS = {"arms": 3}  # samples of a layer, with the trunk's; else a pair

@@ -11,7 +11,7 @@ import disarm_jax as dj
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 DIMS = (2, 3, 2)
-EXPANDED = ("disarm_quadratic", "disarm_taylor")  # at the means too, a row of every term
+EXPANDED = ("disarm_midpoint", "disarm_quadratic", "disarm_taylor")  # at the means too, a row of every term
 
 
 def make(weights, scale, inputs, stop, seen):

@@ -80,6 +80,19 @@ def crossed(logits, stack, f_stack):
     return total / 2
 
 
+def between(logits, stack, f_stack):
+    """A pair, with the slope of the multilinear f of two bits at its midpoint; λ = 0.7."""
+    f, c, slope = exact.table_function(2), stack.mean(axis=0), np.zeros(stack.shape[1:])
+    for i in range(2):
+        for other in (0, 1):
+            high, low = np.full((2, *c.shape), other, float)
+            high[..., i], low[..., i] = 1, 0
+            weight = c[:, 1 - i] if other else 1 - c[:, 1 - i]
+            slope[:, i] += weight * (f(high) - f(low))
+    values = f_stack - 0.7 * np.sum(slope * (stack - c), axis=-1)
+    return exact.disarm(logits, *stack, *values) + 0.35 * slope * (stack[0] != stack[1]) * expit(np.abs(logits))
+
+
 def mean_value(f_stack):
     return f_stack.mean(axis=0)
 
@@ -205,6 +218,7 @@ CASES = [
         expanded(exact.arms, (0.7, 1.2)),
         mean_value,
     ),
+    ("disarm_midpoint", {"init_scale": 0.7}, 1.0, 2, between, mean_value),
     ("disarm_taylor_cross", {"init_scale": (0.7, 0)}, 1.0, 4, crossed, mean_value),
     ("rebar", {}, 0.0, 1, None, mean_value),
     ("relax", {}, 0.0, 1, None, mean_value),

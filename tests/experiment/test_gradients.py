@@ -57,6 +57,7 @@ def value_by_expectation(objective, est, tunables, params, key, x):
 
 EXPANSIONS = (
     "arms_quadratic",
+    "disarm_midpoint",
     "disarm_quadratic",
     "disarm_taylor",
     "disarm_taylor_cross",
@@ -158,7 +159,7 @@ class TanhVAE(BernoulliVAE):
         self.prior = self.param("prior", nn.initializers.zeros_init(), self.latents, jnp.float32)
 
 
-@pytest.mark.parametrize("name", ["disarm", "disarm_quadratic"])
+@pytest.mark.parametrize("name", ["disarm", "disarm_midpoint", "disarm_quadratic"])
 def test_a_model_with_a_decoder_of_its_own(name):
     model, x = TanhVAE((3,), 5), jnp.asarray(X)
     params = model.init(jax.random.key(0), x.astype(jnp.float32))["params"]

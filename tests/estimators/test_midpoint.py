@@ -1,0 +1,155 @@
+"""Slopes between the samples of a pair: no bias and the right variance by enumeration of all pairs, through `apply`.
+
+All pairs are drawn at once, one per example of a batch, so that means over them are exact expectations of what the code
+returns. That pairs are drawn with the right law is tested in test_samples.py.
+"""
+
+import dataclasses
+
+import exact
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+from smooth import FUNCTIONS, HIDDEN, LINEAR, LOGITS, OFFSET, WEIGHTS
+
+import disarm_jax as dj
+
+pytestmark = pytest.mark.usefixtures("quick_compile", "x64")
+
+
+def by_hand(kind, b, b_tilde):
+    """f in numpy, and its slope between b and b̃ `[M, D]`, with the Jacobian of every midpoint written out."""
+    c, v = 0.5 * (b + b_tilde), 0.25 * (b != b_tilde)
+    variance = v @ WEIGHTS**2
+    if kind not in ("linearised", "roughly averaged"):
+        f = lambda b: np.logaddexp(0, b @ WEIGHTS + OFFSET).sum(-1) + b @ LINEAR
+        logits, jacobian, of_linear = c @ WEIGHTS + OFFSET, np.broadcast_to(WEIGHTS, (len(b), 3, 4)), LINEAR
+    else:
+        f = lambda b: np.logaddexp(0, np.tanh(b @ HIDDEN) @ WEIGHTS + OFFSET).sum(-1) + np.tanh(b @ HIDDEN)[..., 0]
+        factor, shift, offset = (1.0, 0.0, OFFSET) if kind == "linearised" else (0.8, 0.1 * v, 0.0)
+        hidden = np.tanh(c @ HIDDEN)
+        into_hidden = factor * HIDDEN * (1 - hidden**2)[:, None]
+        logits = (factor * hidden + shift) @ WEIGHTS + offset
+        jacobian, of_linear = into_hidden @ WEIGHTS, into_hidden[..., 0]
+    std = np.sqrt(variance) if "averaged" in kind else 0
+    slope = 0.5 * (expit(logits + std) + expit(logits - std))
+    return f, np.einsum("mij,mj->mi", jacobian, slope) + of_linear
+
+
+def enumerated(kind, scale, monkeypatch, num_pairs=1, logits=LOGITS):
+    """Grads of all pairs `[M, D]` by the code, the pairs, and their probabilities."""
+    b, b_tilde, probabilities = exact.copies(exact.pair_law(logits), num_pairs)
+    pairs = lambda key, alpha, num: (jnp.asarray(b), jnp.asarray(b_tilde), None)
+    monkeypatch.setattr(dj.bernoulli, "antithetic_pairs", pairs)
+    est = dj.disarm_midpoint(num_pairs=num_pairs, init_scale=scale)
+    every = jnp.broadcast_to(jnp.asarray(logits), b.shape[1:])
+    f = FUNCTIONS[kind] if isinstance(kind, str) else kind
+    out = est.apply(est.init(jax.random.key(0), every), jax.random.key(1), every, f)
+    stack = jnp.concatenate([jnp.asarray(b), jnp.asarray(b_tilde)])
+    np.testing.assert_allclose(out.value, f(stack).mean(axis=0), rtol=0, atol=1e-12)
+    return np.asarray(out.grad), (b, b_tilde), probabilities
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("scale", [1.0, 0.6, -0.8])
+def test_unbiased_with_the_right_variance(kind, scale, monkeypatch):
+    """DisARM of f − λ g·(b − c), and what that has as mean given the midpoint c, added: for every λ."""
+    found, ((b,), (b_tilde,)), probabilities = enumerated(kind, scale, monkeypatch)
+    f, slope = by_hand(kind, b, b_tilde)
+    c = 0.5 * (b + b_tilde)
+    residual = lambda b: f(b) - scale * np.sum(slope * (b - c), axis=-1)
+    expected = exact.disarm(LOGITS, b, b_tilde, residual(b), residual(b_tilde))
+    expected = expected + 0.5 * scale * slope * (b != b_tilde) * expit(np.abs(LOGITS))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    mean, variance = exact.moments(probabilities, found)
+    np.testing.assert_allclose(mean, exact.gradient(LOGITS, f), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(variance, exact.moments(probabilities, expected)[1], rtol=1e-8, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["plain", "averaged", "roughly averaged"])
+def test_every_pair_has_its_own_midpoint(kind, monkeypatch):
+    """Two pairs: the mean of what each of them gives alone, and half the variance."""
+    one, _, of_one = enumerated(kind, 0.7, monkeypatch)
+    two, _, of_two = enumerated(kind, 0.7, monkeypatch, num_pairs=2)
+    np.testing.assert_allclose(two, (0.5 * (one[:, None] + one[None])).reshape(two.shape), rtol=0, atol=1e-12)
+    (mean, variance), (of_mean, of_half) = exact.moments(of_one, one), exact.moments(of_two, two)
+    np.testing.assert_allclose(of_mean, mean, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(of_half, 0.5 * variance, rtol=1e-10)
+
+
+def test_less_variance_than_disarm(monkeypatch):
+    """Of a smooth f; and with moments less again."""
+    _, ((b,), (b_tilde,)), probabilities = enumerated("plain", 1.0, monkeypatch)
+    f, _ = by_hand("plain", b, b_tilde)
+    total = lambda grads: exact.moments(probabilities, grads)[1].sum()
+    disarm = total(exact.disarm(LOGITS, b, b_tilde, f(b), f(b_tilde)))
+    plain, averaged = (total(enumerated(kind, 1.0, monkeypatch)[0]) for kind in ("plain", "averaged"))
+    assert plain < 0.25 * disarm
+    assert averaged < plain
+
+
+def test_exact_where_theory_says_so(monkeypatch):
+    """At p = ½ all bits differ and the midpoint is known: a quadratic f has no variance, whatever its curvature."""
+    quadratic = lambda b: (b @ jnp.asarray(LINEAR)) ** 2 + 5 * b[..., 1] * b[..., 2] - 3
+    found, _, probabilities = enumerated(quadratic, 1.0, monkeypatch, logits=np.zeros(3))
+    truth = exact.gradient(np.zeros(3), lambda b: np.asarray(quadratic(jnp.asarray(b))))
+    np.testing.assert_allclose(found[probabilities > 0], np.broadcast_to(truth, (8, 3)), rtol=0, atol=1e-12)
+
+
+def test_terms_of_even_order_change_nothing(monkeypatch):
+    """What they add to f at b and b̃ is the same, for any p, and their slope at the midpoint is zero."""
+    b, b_tilde, _ = exact.pair_law(LOGITS)
+    centre = jnp.asarray(0.5 * (b + b_tilde))[None]
+    even = lambda b: jnp.sum((b - centre) ** 2, axis=-1) ** 2
+    found = enumerated(lambda x: FUNCTIONS["plain"](x) + 7 * even(x), 1.0, monkeypatch)[0]
+    np.testing.assert_allclose(found, enumerated("plain", 1.0, monkeypatch)[0], rtol=0, atol=1e-12)
+
+
+def test_without_a_scale_it_is_disarm():
+    logits, key, f = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3)), jax.random.key(1), FUNCTIONS["averaged"]
+    est = dj.disarm_midpoint(num_pairs=2, init_scale=0.0)
+    out, disarm = est.apply(est.init(key, logits), key, logits, f), dj.disarm(num_pairs=2).apply((), key, logits, f)
+    np.testing.assert_allclose(out.grad, disarm.grad, rtol=1e-12)
+    np.testing.assert_array_equal(out.value, disarm.value)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_calls(kind):
+    """At the samples once, and once between them or on either side; also under jax.grad."""
+    f, calls = FUNCTIONS[kind], []
+
+    def counted(name, function):
+        def call(x, *more):
+            calls.append((name, jax.tree.leaves(x)[0].shape[0]))
+            return function(x, *more)
+
+        return call
+
+    if isinstance(f, dj.Composed):
+        counting = dataclasses.replace(f, outer=counted("outer", f.outer), inner=counted("inner", f.inner))
+        expected = [("inner", 2), ("inner", 4), ("outer", 2), ("outer", 4)]
+        if f.moments:
+            counting = dataclasses.replace(counting, moments=counted("moments", f.moments))
+            expected = [("inner", 2), ("inner", 4), ("moments", 2), ("outer", 4), ("outer", 4)]
+            expected += [("inner", 2)] if f.affine else []  # the other is for its shapes alone
+    else:
+        counting, expected = counted("f", f), [("f", 2), ("f", 4)]
+    est, logits = dj.disarm_midpoint(num_pairs=2), jnp.zeros((5, 3))
+    params = est.init(jax.random.key(0), logits)
+    jax.grad(lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum())(logits)
+    assert sorted(calls) == sorted(expected)
+
+
+@pytest.mark.parametrize(("scale", "words"), [((1.0, 1.0), "must be a finite number"), (float("nan"), "got nan")])
+def test_wrong_scales_are_named(scale, words):
+    for make in (dj.disarm_midpoint, lambda **options: dj.hierarchical("disarm_midpoint", **options)):
+        with pytest.raises(ValueError, match=words):
+            make(init_scale=scale)
+
+
+def test_formula_needs_a_slope_for_every_bit():
+    b = jnp.ones((4, 3))
+    with pytest.raises(ValueError, match="samples must have one shape"):
+        dj.formulas.disarm_midpoint(jnp.zeros(3), b, b, jnp.ones(4), jnp.ones(4), jnp.ones(3))
