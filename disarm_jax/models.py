@@ -55,8 +55,9 @@ def network_moments(
     """Mean of what a `Network` returns for independent inputs, exact if it is linear, and roughly its variance.
 
     Every hidden unit is taken for normal and independent of the others. Variances are averaged over all rows before
-    each layer, so that they cost a product with one row only; estimators bear it, see docs/speed.md. Derivatives in the
-    inputs pass through the means alone.
+    each layer: they cost a product with one row, whatever the batch is, and serve as well (docs/quadratic.md). So the
+    rows are not independent of each other, and a row of NaN spoils the variances of all. Derivatives in the inputs pass
+    through the means alone.
 
     Args:
       params: of the network.
@@ -79,8 +80,7 @@ def _dense_moments(layer: Mapping[str, jax.Array], mean: jax.Array, variance: ja
     """Means `[..., features]` and one row of variances."""
     leading, kernel = mean.shape[:-1], layer["kernel"]
     mean = mean.reshape(-1, kernel.shape[0]) @ kernel + layer["bias"][None]  # as `Network` has it
-    spread = jnp.sqrt(jnp.mean(variance, axis=tuple(range(variance.ndim - 1))))[:, None] * kernel
-    variance = jnp.ones_like(spread[:, 0]) @ spread**2  # on a CPU faster than a sum
+    variance = jnp.mean(variance, axis=tuple(range(variance.ndim - 1))) @ kernel**2
     return mean.reshape(*leading, -1), bernoulli.lift(variance, 1 + len(leading))
 
 

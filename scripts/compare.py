@@ -43,12 +43,14 @@ REFERENCE = "disarm"
 EVERY_ONE = (
     "disarm, reinforce, reinforce_loo, arm, interpolated, muprop, double_cv, rodeo, bitflip, straight_through, "
     "gumbel_sigmoid, reinmax, rebar, relax, reinforce_loo(num_samples=3), arms(num_samples=3), "
-    "double_cv(num_samples=3), disarm_taylor, disarm_quadratic, reinforce_loo(num_samples=4), disarm(num_pairs=2), "
-    "arms(num_samples=4), double_cv(num_samples=4), rodeo(num_samples=4), arms_interpolated, disarm_taylor_cross, ugc, "
-    "disarm_quadratic(num_pairs=2), arms_quadratic, reinforce_loo(num_samples=8), disarm(num_pairs=4), "
-    "arms(num_samples=8), leg"
+    "double_cv(num_samples=3), disarm_taylor, disarm_quadratic, disarm_midpoint, reinforce_loo(num_samples=4), "
+    "disarm(num_pairs=2), arms(num_samples=4), double_cv(num_samples=4), rodeo(num_samples=4), arms_interpolated, "
+    "disarm_taylor_cross, ugc, disarm_quadratic(num_pairs=2), disarm_midpoint(num_pairs=2), arms_quadratic, "
+    "reinforce_loo(num_samples=8), disarm(num_pairs=4), arms(num_samples=8), leg"
 )
-EVERY_ONE_OF_A_CHAIN = "disarm, reinforce_loo, arm, relax, arms(num_samples=3), disarm_taylor, disarm_quadratic"
+EVERY_ONE_OF_A_CHAIN = (
+    "disarm, reinforce_loo, arm, relax, arms(num_samples=3), disarm_taylor, disarm_quadratic, disarm_midpoint"
+)
 
 
 def define_flags(values: flags.FlagValues) -> None:

@@ -1,6 +1,7 @@
 """The model and its bounds against enumeration of all latent bits of a tiny VAE."""
 
 import dataclasses
+import itertools
 
 import exact
 import jax
@@ -154,6 +155,45 @@ def test_moments_of_what_the_decoder_returns(name):
     else:
         first_rows = jax.tree.map(lambda leaf: leaf[0], found)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12), first_rows, tuple(truth))
+
+
+@pytest.mark.parametrize("name", ["linear", "nonlinear"])
+def test_variances_are_averaged_over_the_rows(name):
+    model, params = make(name)
+    p = jnp.asarray([[[0.2, 0.5, 0.9], [0.7, 0.1, 0.3]]])
+    f = composed_log_weights(model, params, jnp.asarray(X), p[0], stop_q=True)
+    (mean, _), (variance, _) = f.moments(p, p * (1 - p))
+    same = jnp.broadcast_to(jnp.mean(p * (1 - p), axis=(0, 1), keepdims=True), p.shape)
+    (same_mean, _), (same_variance, _) = f.moments(p, same)
+    np.testing.assert_allclose(mean, same_mean, rtol=1e-12)
+    np.testing.assert_allclose(variance, same_variance, rtol=1e-12)
+    assert variance.shape == mean.shape
+    np.testing.assert_array_equal(variance[:, 0], variance[:, 1])
+
+
+@pytest.mark.parametrize("name", ["linear", "nonlinear"])
+def test_what_images_share_brings_no_bias(name, monkeypatch):
+    """All pairs of both images, jointly: the spread that they share sees where bits differ, not how."""
+    model, params = make(name)
+    logits = 2 * inference_layers(model, params)[0](jnp.asarray(X))
+    f = composed_log_weights(model, params, jnp.asarray(X), logits, stop_q=True)
+    laws = [[part[law[2] > 0] for part in law] for law in map(exact.pair_law, np.asarray(logits))]
+    joint = np.array(list(itertools.product(*(range(len(law[2])) for law in laws))))
+    b, b_tilde, probability = (
+        np.stack([law[part][joint[:, image]] for image, law in enumerate(laws)], axis=1) for part in range(3)
+    )
+    est = dj.disarm_midpoint(init_scale=1.3)
+    tunables = est.init(jax.random.key(0), logits)
+
+    def grad(*pair):
+        monkeypatch.setattr(bernoulli, "antithetic_pairs", lambda *_: (*(rows[None] for rows in pair), None))
+        return est.apply(tunables, jax.random.key(1), logits, f).grad
+
+    found = jax.vmap(grad)(jnp.asarray(b), jnp.asarray(b_tilde))
+    mean, _ = exact.moments(probability.prod(axis=1), np.asarray(found))
+    of_image = lambda image: lambda bits: np.asarray(f(jnp.asarray(bits)[:, None].repeat(2, axis=1)))[:, image]
+    truth = [exact.gradient(np.asarray(row), of_image(image)) for image, row in enumerate(logits)]
+    np.testing.assert_allclose(mean, truth, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("variance", [0.0, 1e-4, 0.7])

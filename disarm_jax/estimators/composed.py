@@ -5,34 +5,37 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 @dataclasses.dataclass(frozen=True)
 class Composed:
     """f(b) = outer(inner(b)), callable like any f, with a structure that control variates make use of.
 
-    To an estimator that expands f at the mean (`taylor` and its kin), inner is what the bits enter through, computed
-    once for f and its expansion together, and outer is all that is differentiated: twice, or once with `moments`.
-    Choose inner such that outer is cheap: for a VAE the logits of the pixels, and the bits themselves for terms that
-    are linear in them, `inner = lambda b: (decode(b), b)`. All other estimators see a function.
+    To an estimator that expands f, at the mean (`taylor` and its kin) or between the samples of a pair
+    (`disarm_midpoint`), inner is what the bits enter through, computed once for f and its expansion together, and outer
+    is all that is differentiated: once, or twice to second order without `moments`. Choose inner such that outer is
+    cheap: for a VAE the logits of the pixels, and the bits themselves for terms that are linear in them,
+    `inner = lambda b: (decode(b), b)`. All other estimators see a function.
 
     Attributes:
       outer: what inner returns, to `[N, *batch]`.
       inner: `[N, *batch, D]` to an array, or a pytree of arrays, of shapes `[N, *batch, …]`.
-      affine: whether inner is an affine function of b, a matrix and an offset. Its differences are then exact, at no
-        cost; of an inner that is not, `affine=True` would bias the gradient. Without it inner is linearised at the
-        mean, for two more products with its derivative per pair: unbiased whatever inner is.
+      affine: whether inner is an affine function of b, a matrix and an offset. Its differences and its value between
+        two samples are then exact, at no cost; of an inner that is not, `affine=True` would bias the gradient. Without
+        it inner is linearised where f is expanded, for two more products with its derivative per pair at the mean, or
+        one more evaluation between the samples: unbiased whatever inner is.
       squared: for an affine inner with matrix A and an outer that is a sum of functions of one number each,
         κ ↦ Σ_j κ_j A_ji², from one κ for every number that inner returns to `[…, D]`. It makes the diagonal of f's
         Hessian exact, where probes would have to estimate it.
       moments: `(p, v) -> (mean, variance)` of what inner returns, each like it, for independent bits of means p and
-        variances v = p(1 − p), if outer is a sum of functions of one number each. Expansions of second order then take
-        slope and curvature of outer not at one point, but averaged over normal numbers with these moments, which
-        follow f as far as the bits reach: several times less variance where that is far. A rough guess will do, the
-        gradient is unbiased whatever it is; so is it if moments of correlated numbers are taken for independent. An
-        inner that is not affine is replaced in the expansion by p ↦ mean, which is differentiated in p. Outer is
-        evaluated at mean ± √3 standard deviations, where no inner(b) may ever be, and must make sense there: let inner
-        return logits, not probabilities.
+        variances v = p(1 − p), `[N, *batch, D]`, if outer is a sum of functions of one number each. Expansions of
+        second order, and slopes between samples, are then not outer's at one point, but averaged over normal numbers
+        with these moments, which follow f as far as the bits reach: several times less variance where that is far. A
+        rough guess will do, the gradient is unbiased whatever it is; so is it if moments of correlated numbers are
+        taken for independent. An inner that is not affine is replaced in the expansion by p ↦ mean, which is
+        differentiated in p. Outer is evaluated at mean ± √3 standard deviations (± 1 between samples), where no
+        inner(b) may ever be, and must make sense there: let inner return logits, not probabilities.
 
     Example:
       >>> weights = jnp.ones((3, 4))
@@ -76,15 +79,15 @@ class Composed:
 class Chained:
     """f of a chain of layers, callable like any f, with the part of it that is cheap to expand in each layer.
 
-    For `hierarchical("disarm_taylor")` and `hierarchical("disarm_quadratic")`, which expand all of f in every layer if
-    they are not told what to expand. The gradient is unbiased whatever the part is, and has little variance if the part
-    varies with b_t as f does: for a VAE, log p(b_{t−1} | b_t) − log q(b_t) + log p(b_t | mean of b_{t+1}).
+    For `hierarchical` with "disarm_taylor", "disarm_quadratic" and "disarm_midpoint", which expand all of f in every
+    layer if they are not told what to expand. The gradient is unbiased whatever the part is, and has little variance if
+    the part varies with b_t as f does: for a VAE, log p(b_{t−1} | b_t) − log q(b_t) + log p(b_t | mean of b_{t+1}).
 
     Attributes:
       f: of the tuple (b_1, …, b_T), as always; best it is a `LayerSum`, with an inner that the parts share.
       part: `(t, means) -> f_t`, counting layers from 0. `means` has one `[1, *batch, D_s]` for each layer: the bits
-        drawn before layer t, the mean of layer t, and of the later layers the means given that. f_t maps
-        `[N, *batch, D_t]` to `[N, *batch]`; best it is `Composed`.
+        drawn before layer t, the point of layer t where f is expanded, its mean or the midpoint of its pair, and of the
+        later layers the means given that. f_t maps `[N, *batch, D_t]` to `[N, *batch]`; best it is `Composed`.
 
     Example:
       >>> layers = [lambda x: x @ jnp.ones((4, 3)), lambda b: b @ jnp.ones((3, 2))]
@@ -113,3 +116,28 @@ class Chained:
 def as_composed(f: Callable) -> Composed:
     """f itself if it is composed; any other f is an outer function of the bits, which are affine in themselves."""
     return f if isinstance(f, Composed) else Composed(f, lambda b: b, affine=True)
+
+
+def check_moments(f: Composed, p: jax.Array, v: jax.Array) -> tuple[Any, Any]:
+    """What moments returned, refused unless it is a pair of arrays like inner's."""
+    found, expected = f.moments(p, v), jax.tree.map(jnp.shape, jax.eval_shape(f.inner, p))
+    if not isinstance(found, tuple) or len(found) != 2:
+        shapes = jax.tree.map(jnp.shape, found)
+        raise ValueError(f"moments must return a pair, mean and variance, got something of shapes {shapes}")
+    for name, part in zip(("mean", "variance"), found, strict=True):
+        if jax.tree.map(jnp.shape, part) != expected:
+            shapes = jax.tree.map(jnp.shape, part)
+            raise ValueError(f"moments must return a {name} of the shapes that inner returns, {expected}, got {shapes}")
+        check_rows("moments", part, p.shape[:-1])
+    return found
+
+
+def check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
+    """What a function returned, refused unless it has a row for each sample of floats."""
+    for leaf in jax.tree.leaves(found):
+        if jnp.shape(leaf)[: len(shape)] != shape or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise ValueError(
+                f"{name} must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of "
+                f"shape {jnp.shape(leaf)}"
+            )
+    return found

@@ -22,7 +22,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.composed import Composed
+from disarm_jax.estimators.composed import Composed, check_moments, check_rows
 from disarm_jax.formulas.arrays import row_sums
 
 WHO = "expansions"
@@ -179,28 +179,3 @@ def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
         return row_sums((x.astype(dtype) * y.astype(dtype)).reshape(*x.shape[:ndim], -1))
 
     return sum(map(summed, jax.tree.leaves(x), jax.tree.leaves(y)))
-
-
-def check_moments(f: Composed, p: jax.Array, v: jax.Array) -> tuple[Any, Any]:
-    """What moments returned, refused unless it is a pair of arrays like inner's."""
-    found, expected = f.moments(p, v), jax.tree.map(jnp.shape, jax.eval_shape(f.inner, p))
-    if not isinstance(found, tuple) or len(found) != 2:
-        shapes = jax.tree.map(jnp.shape, found)
-        raise ValueError(f"moments must return a pair, mean and variance, got something of shapes {shapes}")
-    for name, part in zip(("mean", "variance"), found, strict=True):
-        if jax.tree.map(jnp.shape, part) != expected:
-            shapes = jax.tree.map(jnp.shape, part)
-            raise ValueError(f"moments must return a {name} of the shapes that inner returns, {expected}, got {shapes}")
-        check_rows("moments", part, p.shape[:-1])
-    return found
-
-
-def check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
-    """What a function returned, refused unless it has a row for each sample of floats."""
-    for leaf in jax.tree.leaves(found):
-        if jnp.shape(leaf)[: len(shape)] != shape or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise ValueError(
-                f"{name} must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of "
-                f"shape {jnp.shape(leaf)}"
-            )
-    return found

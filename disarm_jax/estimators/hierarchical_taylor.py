@@ -15,30 +15,30 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import branching, contract
+from disarm_jax.estimators import branching, contract, midpoint
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
 from disarm_jax.estimators.composed import Chained, as_composed
 from disarm_jax.estimators.expansion import expand
 from disarm_jax.estimators.layer_sum import layer_sum_of
-from disarm_jax.estimators.midpoint import check_one_scale, slope_between
+from disarm_jax.estimators.midpoint import slope_between
 from disarm_jax.estimators.taylor import check_scale, combine, scales
 from disarm_jax.estimators.types import Estimator
 
 
-class _Kind(NamedTuple):
+class _ControlVariate(NamedTuple):
     """What is subtracted from DisARM's gradient in a layer.
 
     Attributes:
+      init: `(key, logits) -> params` of a layer, as in the one-layer form.
       point: `(alpha, pair) -> [*batch, D_t]`, where the layer's part of f is expanded.
       noise: `(params, key, part, logits, pair, inner_pair, has_aux) -> [*batch, D_t]`, of mean zero.
-      init_scale: of the scales in `params`.
-      num_keys: how many keys an estimate needs: the base's, and one for the noise if that is random.
+      random: whether the noise needs a key.
     """
 
+    init: Callable
     point: Callable
     noise: Callable
-    init_scale: tuple[float, ...]
-    num_keys: int
+    random: bool
 
 
 @contract.factory
@@ -55,17 +55,20 @@ def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1
 
 @contract.factory
 def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Estimator:
-    """Hierarchical DisARM with slopes at the midpoints; `params` is a tuple, as for one layer for each layer."""
+    """Hierarchical DisARM with slopes at midpoints; `params` is a tuple, as for one layer for each layer."""
 
     def noise(params, key, part, logits, pair, inner_pair, has_aux):
-        slope, zero = slope_between(part, pair, inner_pair, has_aux=has_aux)[0], jnp.zeros(pair.shape[1:-1], pair.dtype)
-        return -formulas.disarm_midpoint(bernoulli.stop_and_widen(logits), *pair, zero, zero, slope, *params["scale"])
+        (slope,) = slope_between(part, pair, inner_pair, has_aux=has_aux)
+        nothing = jnp.zeros(pair.shape[1:-1], pair.dtype)  # in the place of f, so that what it is less of is left
+        return -formulas.disarm_midpoint(
+            bernoulli.stop_and_widen(logits), *pair, nothing, nothing, slope, *params["scale"]
+        )
 
-    init_scale = (check_one_scale(init_scale),)
-    return _expanded(num_pairs, _Kind(lambda alpha, pair: jnp.mean(pair, axis=0), noise, init_scale, 1))
+    init = midpoint.disarm_midpoint(init_scale=init_scale).init
+    return _expanded(num_pairs, _ControlVariate(init, lambda alpha, pair: jnp.mean(pair, axis=0), noise, random=False))
 
 
-def _at_the_mean(order: int, init_scale: tuple[float, float], probes: int) -> _Kind:
+def _at_the_mean(order: int, init_scale: tuple[float, float], probes: int) -> _ControlVariate:
     def noise(params, key, part, logits, pair, inner_pair, has_aux):
         alpha = bernoulli.stop_and_widen(logits)
         expansion = expand(part, logits, order, probes, key, has_aux=has_aux)
@@ -75,20 +78,21 @@ def _at_the_mean(order: int, init_scale: tuple[float, float], probes: int) -> _K
         ]
         return combine(params["scale"], found)
 
-    return _Kind(lambda alpha, pair: jax.nn.sigmoid(alpha), noise, check_scale(init_scale)[:order], order)
+    init_scale = check_scale(init_scale)[:order]
+    init = lambda key, logits: {"base": (), "scale": scales(init_scale, logits)}
+    return _ControlVariate(init, lambda alpha, pair: jax.nn.sigmoid(alpha), noise, random=order == 2)
 
 
-def _expanded(num_pairs: int, kind: _Kind) -> Estimator:
+def _expanded(num_pairs: int, control: _ControlVariate) -> Estimator:
     base = branching.disarm(num_pairs=num_pairs)
 
     def init(key: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple:
         depth, first = check_layers(layers), jax.eval_shape(layers[0], inputs)
-        params = {"base": (), "scale": scales(kind.init_scale, jnp.zeros(first.shape, first.dtype))}
-        return (params,) * depth
+        return (control.init(key, jnp.zeros(first.shape, first.dtype)),) * depth
 
     def apply(params: Any, key: jax.Array, inputs: Any, layers: Sequence[Callable], f: Callable, *, has_aux=False):
         depth = check_layers(layers)
-        base_key, *noise_key = chain_keys(key, kind.num_keys)
+        base_key, *noise_key = chain_keys(key, 1 + control.random)
         noise_keys = chain_keys(noise_key[0], depth) if noise_key else [None] * depth
 
         told, by_layers = isinstance(f, Chained), layer_sum_of(f)
@@ -114,10 +118,10 @@ def _expanded(num_pairs: int, kind: _Kind) -> Estimator:
         for t, logits in enumerate(out.logits):
             of_pair = lambda rows, t=t: jnp.stack([rows[0], rows[t + 1]])
             alpha, pair = bernoulli.stop_and_widen(logits), of_pair(columns[t])
-            means = _means(t, trunk, kind.point(alpha, pair), inputs, layers)
+            means = _means(t, trunk, control.point(alpha, pair), inputs, layers)
             part = as_composed(f.part(t, means) if told else _at_layer(f, t, means))
             inner_pair = jax.tree.map(of_pair, lax.stop_gradient(inner[t])) if shared else part.inner(pair)
-            noise = kind.noise(params[t], noise_keys[t], part, logits, pair, inner_pair, has_aux and not told)
+            noise = control.noise(params[t], noise_keys[t], part, logits, pair, inner_pair, has_aux and not told)
             grad = out.grads[t].astype(alpha.dtype) - noise
             grads.append(contract.finish(grad, logits))
         out = out._replace(grads=tuple(grads))

@@ -1,7 +1,7 @@
 """DisARM with a control variate from the slope of f at the midpoint of each pair.
 
 Let c = (b + b̃)/2 and ε = b − b̃. DisARM looks at the bits that differ, those with c_i = ½; given c, their ε_i = ±1 are
-fair coins, independent of each other. So for any g that depends on c alone
+fair coins, independent of each other. So for any g that depends on the pair through c alone
 
     ½ σ(|α_i|) ε_i Σ_{k≠i} g_k ε_k
 
@@ -19,8 +19,7 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.composed import Composed, as_composed
-from disarm_jax.estimators.expansion import WHO, check_moments, check_rows
+from disarm_jax.estimators.composed import Composed, as_composed, check_moments, check_rows
 from disarm_jax.estimators.taylor import scales
 from disarm_jax.estimators.types import Estimate, Estimator
 
@@ -31,9 +30,10 @@ def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Estimator
 
     ½ (f(b) − f(b̃) − λ Σ_{k≠i} g_k (b_k − b̃_k)) (b_i − b̃_i) σ(|α_i|), averaged over pairs, with g the slope of f at
     (b + b̃)/2. Unbiased for every λ; terms of even order cancel in the pair. Two evaluations of f per pair, and one
-    between them, where f is differentiated. For an f that is `Composed` with an affine inner that one costs next to
-    nothing but the product that takes the slope back to the bits; if it gives moments, g is the mean slope over what
-    inner(b) may be given the midpoint, which follows f further than a tangent.
+    between them, where f is differentiated: at ½ in bits that differ, at 0 or 1 in the others. For an f that is
+    `Composed` with an affine inner that one costs next to nothing but the product that takes the slope back to the
+    bits; if it gives moments, g is the mean slope over what inner(b) may be given the midpoint, which follows f further
+    than a tangent.
 
     `params` is `{"scale": (λ,)}`, learnt by descending `variance_loss`.
 
@@ -49,7 +49,7 @@ def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Estimator
       Array([0.75, 0.75, 0.75], dtype=float32)
     """
     contract.at_least("num_pairs", num_pairs, 1)
-    init_scale = check_one_scale(init_scale)
+    init_scale = contract.number("init_scale", init_scale, math.isfinite, "a finite number")
 
     def init(key: jax.Array, logits: jax.Array) -> dict:
         return {"scale": scales((init_scale,), logits)}
@@ -74,8 +74,8 @@ def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Estimator
 def slope_between(f: Composed, pairs: jax.Array, inner_b: Any, *, has_aux: bool = False) -> jax.Array:
     """The slope of f between the samples of each pair, `[N, *batch, D]`; no derivative passes through it.
 
-    It depends on their midpoint alone: given that, the bits have the means c and the variances ¼ where they differ, and
-    with moments the slope is outer's mean at one standard deviation of inner(b) on either side.
+    It sees midpoints alone. Given these, the bits have the means c, and the variances ¼ where they differ; with moments
+    it is the mean of outer's slopes at one standard deviation of inner(b) on either side.
 
     Args:
       f: outer and inner.
@@ -83,38 +83,37 @@ def slope_between(f: Composed, pairs: jax.Array, inner_b: Any, *, has_aux: bool 
       inner_b: inner at the pairs.
       has_aux: whether f returns a pair.
     """
+    check_rows("inner", inner_b, pairs.shape[:-1])
     b, b_tilde = jnp.split(pairs, 2)
-    shape, midpoint, variance = b.shape[:-1], 0.5 * (b + b_tilde), 0.25 * (b - b_tilde) ** 2
+    batch, midpoint, variance = b.shape[1:-1], 0.5 * (b + b_tilde), 0.25 * (b - b_tilde) ** 2
     if f.moments is None or f.affine:
         a, pull = jax.vjp(f.inner, midpoint)
         spread = None if f.moments is None else check_moments(f, midpoint, variance)[1]
     else:
         a, pull, spread = jax.vjp(lambda c: check_moments(f, c, variance), midpoint, has_aux=True)
-    if f.affine:  # the same numbers, at no cost
-        check_rows("inner", inner_b, pairs.shape[:-1])
-        a = jax.tree.map(lambda leaf: 0.5 * sum(jnp.split(leaf, 2)), inner_b)
-    points = a if spread is None else jax.tree.map(_on_either_side, a, spread)
-    points = lax.stop_gradient(points)
+    if f.affine:
+        a = jax.tree.map(_mean_of_halves, inner_b, a)
+    points = lax.stop_gradient(a if spread is None else jax.tree.map(_on_either_side, a, spread))
 
     def outer(points):
-        rows = (len(jax.tree.leaves(points)[0]), *shape[1:])
-        found, _ = contract.evaluate(f.outer, points, rows, has_aux)
-        contract.check_differentiable(WHO, found)
+        found, _ = contract.evaluate(f.outer, points, (len(jax.tree.leaves(points)[0]), *batch), has_aux)
+        contract.check_differentiable("control variates at the midpoint", found)
         return found
 
     found, pull_outer = jax.vjp(outer, points)
-    (slope_of_a,) = pull_outer(jnp.full_like(found, shape[0] / found.shape[0]))
+    (slope_of_a,) = pull_outer(jnp.full_like(found, len(b) / len(found)))
     if spread is not None:
         slope_of_a = jax.tree.map(lambda leaf: sum(jnp.split(leaf, 2)), slope_of_a)
     return lax.stop_gradient(pull(slope_of_a)[0])
 
 
-def check_one_scale(init_scale: float) -> float:
-    """The option `init_scale`, refused unless it is a number."""
-    return contract.number("init_scale", init_scale, math.isfinite, "a finite number")
+def _mean_of_halves(rows: jax.Array, at_midpoint: jax.Array) -> jax.Array:
+    """What an affine function is at the midpoint, at no cost, unless its rounding might tell more of the pair."""
+    return 0.5 * sum(jnp.split(rows, 2)) if jnp.finfo(rows.dtype).bits >= 32 else at_midpoint
 
 
 def _on_either_side(mean: jax.Array, variance: jax.Array) -> jax.Array:
+    """mean + std, then mean − std; not as a concatenation, in whose loops XLA does not vectorise what comes after."""
     std = jnp.sqrt(jnp.maximum(variance, 0)).astype(mean.dtype)
-    signs = jnp.array([1, -1], mean.dtype).reshape(2, *(1,) * mean.ndim)  # a concatenation would branch
+    signs = jnp.array([1, -1], mean.dtype).reshape(2, *(1,) * mean.ndim)
     return (mean[None] + signs * std[None]).reshape(-1, *mean.shape[1:])

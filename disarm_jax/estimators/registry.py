@@ -70,14 +70,14 @@ _ENTRIES = {
         midpoint.disarm_midpoint,
         pairs_and_midpoints,
         "disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoint of a DisARM pair",
-        "When f is smooth between 0 and 1: TODO.",
+        "When f is smooth between 0 and 1, of many bits: a seventh of the variance or less, for 1.2 times the time.",
         needs_grad=True,
     ),
     "disarm_quadratic": Entry(
         taylor.disarm_quadratic,
         and_the_mean(pairs),
         "disarm_jax; the expansion of Gu et al., MuProp, ICLR 2016, to second order, on DisARM",
-        "When f is smooth between 0 and 1: a quarter of the variance or much less, for 1.6 times the time if Composed.",
+        "As disarm_midpoint, for few bits, or where all of a quadratic f is to be taken away; 1.5 times the time.",
         needs_grad=True,
     ),
     "disarm_taylor": Entry(

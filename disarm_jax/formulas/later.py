@@ -1,6 +1,6 @@
 """Formulas of the estimators that came after the paper, and of the biased ones; see `disarm_jax.formulas`.
 
-`slope` is ∇f at a sample, the derivative with respect to the bits as if they were real numbers.
+`slope` is ∇f at a sample, or between two, the derivative with respect to the bits as if they were real numbers.
 """
 
 import jax
@@ -116,7 +116,7 @@ def disarm_midpoint(
     """
     alpha, (b, b_tilde, slope), (f_b, f_b_tilde), dtype = prepare(logits, (b, b_tilde, slope), (f_b, f_b_tilde))
     sign = b - b_tilde
-    linear = slope * sign
+    linear = jnp.where(sign == 0, 0, slope * sign)  # where the bits agree f may have no finite slope
     others = jnp.asarray(scale, slope.dtype) * (row_sums(linear)[..., None] - linear)
     weight = jax.nn.sigmoid(jnp.abs(alpha))
     return (0.5 * ((f_b - f_b_tilde)[..., None] - others) * sign * weight).astype(dtype)

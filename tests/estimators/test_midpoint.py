@@ -15,6 +15,7 @@ from scipy.special import expit
 from smooth import FUNCTIONS, HIDDEN, LINEAR, LOGITS, OFFSET, WEIGHTS
 
 import disarm_jax as dj
+from disarm_jax.estimators.midpoint import slope_between
 
 pytestmark = pytest.mark.usefixtures("quick_compile", "x64")
 
@@ -70,13 +71,9 @@ def test_unbiased_with_the_right_variance(kind, scale, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["plain", "averaged", "roughly averaged"])
 def test_every_pair_has_its_own_midpoint(kind, monkeypatch):
-    """Two pairs: the mean of what each of them gives alone, and half the variance."""
-    one, _, of_one = enumerated(kind, 0.7, monkeypatch)
-    two, _, of_two = enumerated(kind, 0.7, monkeypatch, num_pairs=2)
+    """Two pairs: the mean of what each of them gives alone."""
+    one, two = (enumerated(kind, 0.7, monkeypatch, num_pairs=num)[0] for num in (1, 2))
     np.testing.assert_allclose(two, (0.5 * (one[:, None] + one[None])).reshape(two.shape), rtol=0, atol=1e-12)
-    (mean, variance), (of_mean, of_half) = exact.moments(of_one, one), exact.moments(of_two, two)
-    np.testing.assert_allclose(of_mean, mean, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(of_half, 0.5 * variance, rtol=1e-10)
 
 
 def test_less_variance_than_disarm(monkeypatch):
@@ -140,6 +137,26 @@ def test_calls(kind):
     params = est.init(jax.random.key(0), logits)
     jax.grad(lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum())(logits)
     assert sorted(calls) == sorted(expected)
+
+
+@pytest.mark.parametrize("f", [lambda b: jnp.linalg.norm(b, axis=-1), lambda b: jnp.sqrt(b).sum(-1)])
+def test_slopes_that_are_not_finite_where_bits_agree_do_no_harm(f):
+    """At 0 the square root has none; bits that agree are not asked for it."""
+    logits = jnp.full((200, 3), -1.0)
+    est = dj.disarm_midpoint()
+    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
+    assert np.all(np.isfinite(out.grad))
+
+
+def test_rounded_values_at_the_samples_do_not_give_their_signs_away():
+    """In bfloat16 an affine inner is computed at the midpoint: the same slope for all pairs around it."""
+    signs = jnp.asarray(2 * exact.outcomes(8) - 1, jnp.bfloat16)
+    b, b_tilde = 0.5 + 0.5 * signs, 0.5 - 0.5 * signs
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(8, 5)), jnp.bfloat16)
+    f = dj.Composed(lambda a: jnp.cos(a).sum(-1), lambda b: b @ weights + jnp.bfloat16(20), affine=True)
+    pairs = jnp.stack([b, b_tilde])
+    slope = slope_between(f, pairs, f.inner(pairs))
+    np.testing.assert_array_equal(slope, jnp.broadcast_to(slope[:, :1], slope.shape))
 
 
 @pytest.mark.parametrize(("scale", "words"), [((1.0, 1.0), "must be a finite number"), (float("nan"), "got nan")])
