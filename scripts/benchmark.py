@@ -83,7 +83,7 @@ def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
     runs = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
     times = in_turn(runs | {name: training.run for name, training in trained.items()}, rounds)
     peak = 2 * 1024**3 / times["sgemm"].median
-    siblings = {name: trained[f"linear, {name}"].run for name in ("disarm", "arm", "reinforce_loo", "relax")}
+    siblings = {name: trained[f"linear, {name}"].run for name in cases.SIBLINGS}
     rows = []
     for case, (name, training) in zip(chosen, trained.items(), strict=True):
         by_hand = cases.flops_by_hand(case.config)

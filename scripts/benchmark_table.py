@@ -52,6 +52,7 @@ def targets(results: dict[str, Any]) -> list[Target]:
         Target("nonlinear DisARM step, times the sgemm time of its operations", of_sgemm("nonlinear"), 2.0),
         Target(f"throughput of {results['machine']['cores']} cores over that of one", two_cores, 1.8, False),
         Target("linear RELAX over DisARM", over_disarm["relax"], 2.0),
+        Target("linear DisARM with slopes at midpoints over DisARM", over_disarm["disarm_midpoint"], 1.25),
         Target("multi-sample DisARM over VIMCO, the largest", max(b for b in bounds if b), 1.1),
         Target("LOO and ARM over DisARM, the largest distance from 1", max(abs(s - 1) for s in siblings), 0.05),
         Target("T layers: time per T + 1 rows, 4 over 2 layers", per_row, 1.1),

@@ -111,7 +111,8 @@ def synthetic_results() -> dict:
     machine = {"processor": "a CPU", "cores": 2, "platform": "an OS", "jax": "1", "command": "a command"}
     evaluation = {"images": 10_000, "samples": 100, "seconds": 4.0, "of_sgemm_peak": 0.5}
     measured = {"sgemm_flops_per_second": 1e11, "sgemm_spread": 0.01, "copy_bytes_per_second": 1e10, "rounds": 3}
-    measured |= {"over_linear_disarm": {"arm": 1.04, "reinforce_loo": 0.97, "relax": 3.0}, "peak_memory_bytes": 1e9}
+    over_disarm = {"arm": 1.04, "reinforce_loo": 0.97, "relax": 3.0, "disarm_midpoint": 1.2}
+    measured |= {"over_linear_disarm": over_disarm, "peak_memory_bytes": 1e9}
     return measured | {
         "steps": rows, "cores": cores, "start": start, "machine": machine, "evaluation": evaluation
     }  # fmt: skip
@@ -121,6 +122,7 @@ def test_the_table_says_what_was_met(tmp_path):
     results = json.loads(json.dumps(synthetic_results()))  # as read from benchmark.json
     verdicts = {target.what: (target.measured, target.verdict()) for target in targets(results)}
     assert verdicts["linear RELAX over DisARM"] == (pytest.approx(3.0), "not met")
+    assert verdicts["linear DisARM with slopes at midpoints over DisARM"] == (pytest.approx(1.2), "met")
     assert verdicts["throughput of 2 cores over that of one"] == (pytest.approx(2 / 1.05), "met")
     assert verdicts["LOO and ARM over DisARM, the largest distance from 1"] == (pytest.approx(0.04), "met")
     assert verdicts["T layers: time per T + 1 rows, 4 over 2 layers"] == (None, "not measured")
