@@ -70,7 +70,7 @@ _ENTRIES = {
         midpoint.disarm_midpoint,
         pairs_and_midpoints,
         "disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoint of a DisARM pair",
-        "When f is smooth between 0 and 1, of many bits: a seventh of the variance or less, for 1.2 times the time.",
+        "When f is smooth between 0 and 1, of many bits: an eighth of the variance or less, for 1.2 times the time.",
         needs_grad=True,
     ),
     "disarm_quadratic": Entry(
