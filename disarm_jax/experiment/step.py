@@ -177,7 +177,7 @@ def make_experiment(config: Mapping[str, Any], model: Any) -> Experiment:
 
         first = state.step + 1
         # A batch is drawn in the step before, the last one for nothing: what is carried XLA cannot draw anew in every
-        # loop that reads it, a twentieth of a step.
+        # loop that reads it, a twentieth of a linear step.
         started = (state, batch(state, images))
         (state, _), (values, finite) = lax.scan(step_and_next_batch, started, length=num_steps)
         # A gradient that is not finite in its weights alone shows in the parameters at the end.
