@@ -1,5 +1,7 @@
 """A smooth f of three bits with every structure that `Composed` can tell, for the tests of control variates."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,3 +56,25 @@ FUNCTIONS = {
     "averaged, probed": dj.Composed(softplus_sum, inner_affine, affine=True, moments=wrong_mean),
     "roughly averaged": dj.Composed(softplus_sum, inner_curved, moments=rough_moments),
 }
+
+
+def calls_of(est, kind):
+    """Which functions of f are called for how many rows in a derivative of `expectation`, sorted."""
+    f, calls = FUNCTIONS[kind], []
+
+    def counted(name, function):
+        def call(x, *more):
+            calls.append((name, jax.tree.leaves(x)[0].shape[0]))
+            return function(x, *more)
+
+        return call
+
+    if isinstance(f, dj.Composed):
+        parts = {name: getattr(f, name) for name in ("outer", "inner", "moments")}
+        counting = dataclasses.replace(f, **{name: counted(name, part) for name, part in parts.items() if part})
+    else:
+        counting = counted("f", f)
+    logits = jnp.zeros((5, 3))
+    params = est.init(jax.random.key(0), logits)
+    jax.grad(lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum())(logits)
+    return sorted(calls)

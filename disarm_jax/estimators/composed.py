@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from disarm_jax.estimators import contract
+
 
 @dataclasses.dataclass(frozen=True)
 class Composed:
@@ -116,6 +118,24 @@ class Chained:
 def as_composed(f: Callable) -> Composed:
     """f itself if it is composed; any other f is an outer function of the bits, which are affine in themselves."""
     return f if isinstance(f, Composed) else Composed(f, lambda b: b, affine=True)
+
+
+def differentiable_outer(who: str, f: Composed, batch: tuple[int, ...], has_aux: bool) -> Callable:
+    """outer of any number of rows, without its auxiliary output, refused unless it can be differentiated.
+
+    Args:
+      who: the names of the estimators that ask.
+      f: outer and inner.
+      batch: the axes behind the rows.
+      has_aux: whether outer returns a pair.
+    """
+
+    def outer(rows: Any) -> jax.Array:
+        found, _ = contract.evaluate(f.outer, rows, (len(jax.tree.leaves(rows)[0]), *batch), has_aux)
+        contract.check_differentiable(who, found)
+        return found
+
+    return outer
 
 
 def check_moments(f: Composed, p: jax.Array, v: jax.Array) -> tuple[Any, Any]:

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.composed import Composed, check_moments, check_rows
+from disarm_jax.estimators.composed import Composed, check_moments, check_rows, differentiable_outer
 from disarm_jax.formulas.arrays import row_sums
 
 WHO = "expansions"
@@ -59,12 +58,7 @@ def expand(
     p = jax.nn.sigmoid(alpha).astype(logits.dtype)
     batch, variance = p.shape[:-1], bernoulli.variance(alpha)
     averaged = f.moments is not None and order == 2  # the first order is MuProp's
-
-    def outer(rows):
-        found, _ = contract.evaluate(f.outer, rows, (len(jax.tree.leaves(rows)[0]), *batch), has_aux)
-        contract.check_differentiable(WHO, found)
-        return found
-
+    outer = differentiable_outer(WHO, f, batch, has_aux)
     a, push, spread = _linearised(f, p, variance.astype(p.dtype), averaged)
     a, spread, pull = *lax.stop_gradient((a, spread)), jax.linear_transpose(push, p)
     f_p, slope_of_a, curve = _averaged(outer, a, spread) if averaged else _tangent(outer, a, order)

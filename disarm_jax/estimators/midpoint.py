@@ -19,7 +19,7 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.composed import Composed, as_composed, check_moments, check_rows
+from disarm_jax.estimators.composed import Composed, as_composed, check_moments, check_rows, differentiable_outer
 from disarm_jax.estimators.taylor import scales
 from disarm_jax.estimators.types import Estimate, Estimator
 
@@ -85,7 +85,7 @@ def slope_between(f: Composed, pairs: jax.Array, inner_b: Any, *, has_aux: bool 
     """
     check_rows("inner", inner_b, pairs.shape[:-1])
     b, b_tilde = jnp.split(pairs, 2)
-    batch, midpoint, variance = b.shape[1:-1], 0.5 * (b + b_tilde), 0.25 * (b - b_tilde) ** 2
+    midpoint, variance = 0.5 * (b + b_tilde), 0.25 * (b - b_tilde) ** 2
     if f.moments is None or f.affine:
         a, pull = jax.vjp(f.inner, midpoint)
         spread = None if f.moments is None else check_moments(f, midpoint, variance)[1]
@@ -94,12 +94,7 @@ def slope_between(f: Composed, pairs: jax.Array, inner_b: Any, *, has_aux: bool 
     if f.affine:
         a = jax.tree.map(_mean_of_halves, inner_b, a)
     points = lax.stop_gradient(a if spread is None else jax.tree.map(_on_either_side, a, spread))
-
-    def outer(points):
-        found, _ = contract.evaluate(f.outer, points, (len(jax.tree.leaves(points)[0]), *batch), has_aux)
-        contract.check_differentiable("control variates at the midpoint", found)
-        return found
-
+    outer = differentiable_outer("control variates at the midpoint", f, b.shape[1:-1], has_aux)
     found, pull_outer = jax.vjp(outer, points)
     (slope_of_a,) = pull_outer(jnp.full_like(found, len(b) / len(found)))
     if spread is not None:
