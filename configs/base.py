@@ -35,7 +35,9 @@ def get_config() -> ConfigDict:
     config.objective.name = "elbo"  # elbo or multisample
     config.objective.num_samples = placeholder(int)  # K of the bound that is optimised; None: 1, or the estimator's
     config.objective.stop_q = placeholder(bool)  # log q inside f as a constant; None: for the ELBO, and only there
-    config.objective.generative_samples = "shared"  # decoder and prior learn from the estimator's, or independent
+    # What decoder and prior learn from: "independent", one fresh sample as in the released code, or "shared", all hard
+    # samples of the estimator, which is cheaper. None: independent for the ELBO, shared for a multi-sample bound.
+    config.objective.generative_samples = placeholder(str)
 
     config.estimator = ConfigDict()
     config.estimator.name = "disarm"  # a name of disarm_jax.estimator_names(), or "module:function"
@@ -57,14 +59,17 @@ def get_config() -> ConfigDict:
     config.estimator.options.group_size = placeholder(int)
     config.estimator.options.temperature = placeholder(float)
     config.estimator.options.hard = placeholder(bool)
-    config.estimator.network_sees_image = True  # RELAX's network takes [x, z] as in the released code, or z alone
+    # RELAX's control variate: "released" is η (f + r), r a network of the previous layer (or the image) and z, with one
+    # temperature and η for all layers; "image" is η f + r, r of the image and z; "z" is η f + r, r of z alone.
+    config.estimator.relax_form = "released"
 
     adam = {"name": "adam", "learning_rate": 1e-4, "b1": 0.9, "b2": 0.999, "eps": 1e-7}
     config.optimizer = ConfigDict()
     config.optimizer.encoder = ConfigDict(adam | {"reduction": "sum"})  # gradients are sums or means over the batch
     config.optimizer.decoder = ConfigDict(adam | {"reduction": "mean"})
     config.optimizer.prior = ConfigDict(adam | {"name": "sgd", "learning_rate": 1e-2})
-    # As in the released code: mean for ARM, DisARM and LOO with the ELBO, sum for RELAX and multi-sample bounds.
+    # None is the released code's: sum for RELAX and multi-sample bounds, mean otherwise. A comparison of estimators
+    # wants one value for all of them, since a sum is a learning rate that is batch_size times as high.
     config.optimizer.prior.reduction = placeholder(str)
     config.optimizer.tunables = ConfigDict(adam | {"b1": 0.999})  # of the estimator
 

@@ -19,5 +19,9 @@ def get_config():
     config.objective.name = "multisample"
     config.objective.num_samples = 10
     config.estimator.name = "vimco"
-    config.variance.estimators = ("multisample_disarm(num_pairs=10)", "vimco(num_samples=10, repeats=2)")
+    config.estimator.options.baseline = "geometric"  # as in the released code
+    config.variance.estimators = (
+        "multisample_disarm(num_pairs=10)",
+        "vimco(num_samples=10, repeats=2, baseline='geometric')",
+    )
     return config

@@ -5,8 +5,9 @@
 
 For each run, at its newest checkpoint or at those of `--steps` (a run keeps `config.checkpoint.keep` of them): the
 variance of one estimate of the inference network's gradient, averaged over its parameters, and of the gradient with
-respect to the logits; the time of one estimate with all derivatives a training step takes; their product, which is what
-a fixed time of averaging leaves of the variance. Ratios are to one pair of DisARM. Of biased estimators the squared
+respect to the logits; the time of one estimate with all derivatives a training step takes, where decoder and prior learn
+from one fresh sample whatever the estimator; their product, which is what a fixed time of averaging leaves of the
+variance. Ratios are to one pair of DisARM. Of biased estimators the squared
 distance of the mean from that of an unbiased one is given too. Tunables are the run's or trained here, see
 `scripts.variance`. Writes `compare.md`, `compare.json` and a figure for each point to `--out`.
 """
@@ -107,7 +108,8 @@ def compare(
 ) -> dict[str, Any]:
     """Variances, biases and times of estimators at one point of a run."""
     dataset = choices.load_dataset(run.config["dataset"])
-    params, objective = run.params[0], run.experiment.objective
+    # One fresh sample for decoder and prior under every estimator, so that the times differ by the estimators alone.
+    params, objective = run.params[0], run.experiment.objective._replace(shared_samples=False)
     x, tune_key, draw_key = fixed_batch(run, dataset, 0, run.config["batch_size"])
     found, timed = {}, {}
     for number, label in enumerate(labels):

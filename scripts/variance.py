@@ -76,8 +76,8 @@ def split_names(text: str) -> list[str]:
 
 def builder_of(run: Run, label: str) -> Callable:
     """From images to the estimator, as the run's own training would make it."""
-    sees_image = run.config["estimator"]["network_sees_image"]
-    return choices.estimator_builder(choices.parse_estimator(label), run.model.latents, sees_image)
+    relax_form = run.config["estimator"]["relax_form"]
+    return choices.estimator_builder(choices.parse_estimator(label), run.model.latents, relax_form)
 
 
 def fixed_batch(

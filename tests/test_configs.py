@@ -69,6 +69,7 @@ def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(na
     config = importlib.import_module(f"configs.{name}").get_config()
     fields = [line.split(":")[0] for line in differences(plain(base.get_config()), plain(config))]
     about = {"model.latents", "model.hidden", "dataset.name", "dataset.binarization", "estimator.name"}
+    about |= {"estimator.options.baseline"}
     assert set(fields) <= about | {"objective.name", "objective.num_samples", "variance.estimators"}
     assert config.steps == base.get_config().steps
 
@@ -121,7 +122,8 @@ BAD = [
     ({"objective.name": "iwae"}, r"objective\.name is 'iwae'; accepted: elbo, multisample"),
     (MULTISAMPLE | {"objective.stop_q": True}, r"objective\.stop_q is True; accepted: False or None"),
     ({"objective.stop_q": 1}, r"objective\.stop_q is 1; accepted: True or False, or None"),
-    ({"objective.generative_samples": "own"}, r"samples is 'own'; accepted: shared, independent"),
+    ({"objective.generative_samples": "own"}, r"samples is 'own'; accepted: shared, independent, or None"),
+    ({"estimator.relax_form": True}, r"estimator\.relax_form is True; accepted: released, image, z"),
     ({"estimator.options.pairs": 2}, r"estimator is 'disarm\(pairs=2\)': .*'pairs'; accepted: num_pairs"),
     ({"estimator.options.num_samples": 2}, r"no option 'num_samples'; accepted: num_pairs"),
     (
@@ -209,6 +211,9 @@ def test_missing_fields_are_refused():
         ({"estimator.name": "relax"}, {"optimizer.prior.reduction": "sum", "eval.test_samples": 100}),
         ({"estimator.name": "relax", "optimizer.prior.reduction": "mean"}, {"optimizer.prior.reduction": "mean"}),
         ({"objective.stop_q": False}, {"objective.stop_q": False}),
+        ({"estimator.name": "relax"}, {"objective.generative_samples": "independent"}),
+        ({"objective.generative_samples": "shared"}, {"objective.generative_samples": "shared"}),
+        (MULTISAMPLE, {"objective.generative_samples": "shared"}),
         (MULTISAMPLE, {"objective.num_samples": 1, "estimator.options.num_pairs": 1, "eval.test_samples": 2}),
         (MULTISAMPLE, {"optimizer.prior.reduction": "sum", "objective.stop_q": False}),
         (
@@ -253,7 +258,12 @@ def test_resolved_configs_stay_the_same(name):
 def test_every_option_of_every_estimator_is_a_field():
     factories = [getattr(dj, name) for name in dj.estimator_names()] + list(_FACTORIES.values())
     options = {option for factory in factories for option in inspect.signature(factory).parameters}
-    assert set(base.get_config().estimator.options) == options - {"control_variate"}  # a pair of functions
+    by_relax_form = {
+        "control_variate",
+        "scaled_network",
+        "shared_tunables",
+    }  # the first of them is no value of a config
+    assert set(base.get_config().estimator.options) == options - by_relax_form
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,15 @@ def get_config():
 def get_hyper(hyper):
     """Data sets × models × estimators with two numbers of samples each."""
 
-    def estimator(name, nums_samples):
-        return hyper.product([hyper.fixed("estimator.name", name), hyper.sweep("objective.num_samples", nums_samples)])
+    def estimator(name, nums_samples, *fixed):
+        sizes = hyper.sweep("objective.num_samples", nums_samples)
+        return hyper.product([hyper.fixed("estimator.name", name), sizes, *fixed])
 
+    geometric = hyper.fixed("estimator.options.baseline", "geometric")  # as in the released code
     return hyper.product(
         [
             hyper.sweep("dataset.name", ["mnist", "fashion_mnist", "omniglot"]),
             hyper.sweep("model.hidden", [(), (200, 200)]),
-            hyper.chainit([estimator("multisample_disarm", [1, 10]), estimator("vimco", [2, 20])]),
+            hyper.chainit([estimator("multisample_disarm", [1, 10]), estimator("vimco", [2, 20], geometric)]),
         ]
     )

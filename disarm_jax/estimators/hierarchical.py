@@ -41,7 +41,8 @@ def hierarchical(name: str, **options: Any) -> Estimator:
 
     Args:
       name: one of `hierarchical_names()`.
-      **options: those of the one-layer form, as far as one trunk allows; for "relax" also `later_layers`.
+      **options: those of the one-layer form, as far as one trunk allows; for "relax" also `later_layers`
+        and `shared_tunables`.
 
     Returns:
       An `Estimator` whose `apply` returns a `HierarchicalEstimate`.

@@ -28,17 +28,28 @@ def relax(
     init_temperature: float = 0.1,
     init_scale: float = 1.0,
     hidden: int = 137,
-    control_variate: tuple[Callable, Callable] | None = None,
+    control_variate: tuple[Callable, Callable] | Callable | None = None,
+    scaled_network: bool = False,
+    shared_tunables: bool = False,
     later_layers: str = "relaxed",
 ) -> Estimator:
     """Hierarchical RELAX; `params` is a tuple with the one-layer estimator's tunables for each layer.
+
+    `control_variate` may also be a function that returns r_t as a pair `(init, apply)`, given what the logits of
+    layer t were computed from: the inputs for the first layer, b_{t−1} of the trunk for the others.
+
+    `shared_tunables=True` gives all layers one temperature and one scale, those of the first entry of `params`; the
+    other entries hold their networks alone.
 
     `later_layers="hard"` draws hard samples of the layers after t in c_t, as the authors' code did. They jump as z
     moves, and the jumps have a derivative that no sample shows: this variant is biased, and here for comparison only.
     """
     contract.one_of("later_layers", later_layers, LATER_LAYERS)
-    network = relaxation.network_of(hidden, control_variate)
-    init_layer = relaxation.tunables(init_temperature, init_scale, network)
+    if isinstance(control_variate, tuple) or not callable(control_variate):
+        network = relaxation.network_of(hidden, control_variate)
+        network_given = lambda given: network
+    else:
+        network_given = control_variate
 
     def init(key: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple:
         def trunk_logits(inputs):
@@ -48,12 +59,20 @@ def relax(
                 trunk.append(rows[0])
             return trunk
 
+        params, given = [], inputs
         shapes = jax.eval_shape(trunk_logits, inputs)
-        keys = chain_keys(key, len(shapes))
-        return tuple(init_layer(k, jnp.zeros(s.shape, s.dtype)) for k, s in zip(keys, shapes, strict=True))
+        for layer_key, shape in zip(chain_keys(key, len(shapes)), shapes, strict=True):
+            logits = jnp.zeros(shape.shape, shape.dtype)
+            init_layer = relaxation.tunables(init_temperature, init_scale, network_given(given))
+            own = init_layer(layer_key, logits)
+            params.append({"network": own["network"]} if shared_tunables and params else own)
+            given = logits
+        return tuple(params)
 
     def apply(params: Any, key: jax.Array, inputs: Any, layers: Sequence[Callable], f: Callable, *, has_aux=False):
         depth = check_layers(layers)
+        if shared_tunables:
+            params = tuple(params[0] | own for own in params)
         trunk, alphas, noises, uniforms, b, redraw_keys = [], [], [], [], [], []
         rows = None
         for t, layer_key in enumerate(chain_keys(key, depth)):
@@ -98,8 +117,9 @@ def relax(
                 given.append(jnp.concatenate([left[0], own_logits]) if t else own_logits)
             f_columns = functools.partial(f_relaxed, logits=given)
             f_c = relaxation.evaluate_relaxed(f_columns, tuple(columns), columns[0].shape[:-1], trunk[0], has_aux)
-            f_c = jnp.split(f_c, depth)
-            return jnp.concatenate([relaxation.control(params[t], network, f_c[t], zs[t]) for t in range(depth)])
+            networks = [network_given(given) for given in (inputs, *b[:-1])]
+            parts = zip(params, networks, jnp.split(f_c, depth), zs, strict=True)
+            return jnp.concatenate([relaxation.control(*part, scaled_network) for part in parts])
 
         c, slopes = relaxation.value_and_slopes(controls, tuple(alphas))
         grads = tuple(

@@ -34,7 +34,7 @@ def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> Estimato
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    return _relaxed(init_temperature, init_scale, None)
+    return _relaxed(init_temperature, init_scale, network=None)
 
 
 @contract.factory
@@ -44,6 +44,7 @@ def relax(
     init_scale: float = 1.0,
     hidden: int = 137,
     control_variate: tuple[Callable, Callable] | None = None,
+    scaled_network: bool = False,
 ) -> Estimator:
     """RELAX (Grathwohl et al., 2018): REBAR with a learnt function added to the control variate.
 
@@ -58,6 +59,7 @@ def relax(
       hidden: units of the built-in r, a network with one hidden layer of LeakyReLU(0.3); unused if r is given.
       control_variate: r as a pair of pure functions, `init(key, logits) -> params` and `apply(params, z) -> [...]` for
         z of shape `[..., D]`. It may close over anything but the sample, the current data x for one.
+      scaled_network: whether η multiplies r as well, c(z) = η (f(σ(z/τ)) + r(z)), as in the paper's released code.
 
     Example:
       >>> est = dj.relax(hidden=8)
@@ -66,7 +68,7 @@ def relax(
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    return _relaxed(init_temperature, init_scale, network_of(hidden, control_variate))
+    return _relaxed(init_temperature, init_scale, network_of(hidden, control_variate), scaled_network)
 
 
 def network_of(hidden: int, control_variate: tuple[Callable, Callable] | None) -> tuple[Callable, Callable]:
@@ -112,15 +114,22 @@ def evaluate_relaxed(f: Callable, points: Any, shape: tuple[int, ...], logits: j
     return contract.widen(f_relaxed, logits)[0]
 
 
-def control(params: Any, network: tuple[Callable, Callable] | None, f_relaxed: jax.Array, z: jax.Array) -> jax.Array:
-    """c(z) = η f(σ(z/τ)) + r(z), given f at the relaxed points."""
-    scaled = jnp.asarray(params["scale"], f_relaxed.dtype) * f_relaxed
+def control(
+    params: Any,
+    network: tuple[Callable, Callable] | None,
+    f_relaxed: jax.Array,
+    z: jax.Array,
+    scaled_network: bool,
+) -> jax.Array:
+    """c(z) = η f(σ(z/τ)) + r(z), or η (f(σ(z/τ)) + r(z)), given f at the relaxed points."""
+    scale = jnp.asarray(params["scale"], f_relaxed.dtype)
     if network is None:
-        return scaled
+        return scale * f_relaxed
     free = network[1](params["network"], z)
     if free.shape != f_relaxed.shape:
         raise ValueError(f"control_variate must return shape {f_relaxed.shape} for z {z.shape}, got {free.shape}")
-    return scaled + free.astype(f_relaxed.dtype)
+    free = free.astype(f_relaxed.dtype)
+    return scale * (f_relaxed + free) if scaled_network else scale * f_relaxed + free
 
 
 def value_and_slopes(controls: Callable, logits: Any) -> tuple[jax.Array, Any]:
@@ -134,7 +143,12 @@ def value_and_slopes(controls: Callable, logits: Any) -> tuple[jax.Array, Any]:
     return c, slopes
 
 
-def _relaxed(init_temperature: float, init_scale: float, network: tuple[Callable, Callable] | None) -> Estimator:
+def _relaxed(
+    init_temperature: float,
+    init_scale: float,
+    network: tuple[Callable, Callable] | None,
+    scaled_network: bool = False,
+) -> Estimator:
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
         logits = bernoulli.as_logits(logits)
         alpha = bernoulli.stop_and_widen(logits)
@@ -149,7 +163,7 @@ def _relaxed(init_temperature: float, init_scale: float, network: tuple[Callable
             z = noisy_logits(alpha, b, noise, uniform)
             relaxed = jax.nn.sigmoid(z * rate(params, z.dtype)).astype(logits.dtype)
             f_relaxed = evaluate_relaxed(f, relaxed, z.shape[:-1], logits, has_aux)
-            return control(params, network, f_relaxed, z)
+            return control(params, network, f_relaxed, z, scaled_network)
 
         c, slope = value_and_slopes(controls, alpha)
         grad = formulas.relax(alpha, b, lax.stop_gradient(f_b), c[1], slope)

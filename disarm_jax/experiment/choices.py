@@ -4,6 +4,7 @@ A name with a colon, "package.module:name", is imported: so an own model, data s
 """
 
 import ast
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,10 @@ from disarm_jax.estimators.relaxation import network_of
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
 
 MODELS = {"bernoulli_vae": BernoulliVAE, "categorical_vae": CategoricalVAE}
+# RELAX's control variate in layer t. "released", as in the paper's released code: η (f + r), with r of the previous
+# layer's bits (the image for the first layer) and z_t, and one temperature and one η for all layers. "image": η f + r,
+# with r of the image and z_t. "z": η f + r, with r of z_t alone.
+RELAX_FORMS = ("released", "image", "z")
 
 
 def is_import_path(name: str) -> bool:
@@ -99,9 +104,7 @@ def default_option(name: str, option: str, latents: Sequence[Any] = ()) -> Any:
     return inspect.signature(getattr(estimators_for(latents), name)).parameters[option].default
 
 
-def estimator_builder(
-    spec: EstimatorSpec, latents: Sequence[Any], network_sees_image: bool
-) -> Callable[[Any], dj.Estimator]:
+def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: str) -> Callable[[Any], dj.Estimator]:
     """A function from the images x `[B, pixels]` of a step to the estimator.
 
     Only the network of RELAX looks at them, as it does in the released code of the paper; its estimator is made inside
@@ -110,7 +113,7 @@ def estimator_builder(
     Args:
       spec: what to make.
       latents: of the model; more than one layer takes the hierarchical form.
-      network_sees_image: whether RELAX's network takes [x, z] or z alone.
+      relax_form: of RELAX's control variate, one of `RELAX_FORMS`.
 
     Raises:
       TypeError, ValueError: from the factory, naming what it does not accept.
@@ -126,13 +129,20 @@ def estimator_builder(
         return maker(spec.name, **spec.options, **options)
 
     est = make()
-    if spec.name != "relax" or not network_sees_image or "control_variate" in spec.options:
+    if spec.name != "relax" or relax_form == "z":
         return lambda x: est
     hidden = spec.options.get("hidden", default_option("relax", "hidden"))
-    return lambda x: make(control_variate=image_network(hidden, x))
+    if relax_form == "image":
+        return lambda x: make(control_variate=conditional_network(hidden, x))
+    if len(latents) == 1:
+        return lambda x: make(control_variate=conditional_network(hidden, x), scaled_network=True)
+    released = make(
+        control_variate=functools.partial(conditional_network, hidden), scaled_network=True, shared_tunables=True
+    )
+    return lambda x: released
 
 
-def image_network(hidden: int, x: jax.Array) -> tuple[Callable, Callable]:
+def conditional_network(hidden: int, x: jax.Array) -> tuple[Callable, Callable]:
     """RELAX's network of [x, z] as the pair `(init, apply)` that it takes.
 
     One hidden layer as in `relax`; what x adds to it is computed once for z and z̃.

@@ -193,9 +193,9 @@ _FIELDS = {
         "name": _one_of("elbo", "multisample"),
         "num_samples": _optional(_COUNT),
         "stop_q": _optional(_FLAG),
-        "generative_samples": _one_of("shared", "independent"),
+        "generative_samples": _optional(_one_of("shared", "independent")),
     },
-    "estimator": {"name": _ESTIMATOR, "options": _OPTIONS, "network_sees_image": _FLAG},
+    "estimator": {"name": _ESTIMATOR, "options": _OPTIONS, "relax_form": _one_of(*choices.RELAX_FORMS)},
     "optimizer": {
         "encoder": _OPTIMIZER | {"reduction": _REDUCTION},
         "decoder": _OPTIMIZER | {"reduction": _REDUCTION},
@@ -281,6 +281,8 @@ def _resolve_objective(config: dict) -> None:
         _refuse("objective.stop_q", True, "False or None: a multi-sample bound keeps the derivative of log q")
     if objective["stop_q"] is None:
         objective["stop_q"] = not bound
+    if objective["generative_samples"] is None:
+        objective["generative_samples"] = "shared" if bound else "independent"
     if bound and (len(latents) > 1 or choices.has_classes(latents)):
         _refuse("model.latents", latents, "one layer of bits, for the multisample objective")
     if not bound and objective["num_samples"] not in (None, 1):
@@ -326,7 +328,7 @@ def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[
         if field == "estimator" and objective["num_samples"] not in (None, spec.options[option]):
             _refuse(field, str(spec), f"{option}={size}, which is objective.num_samples, or no {option}")
     try:
-        choices.estimator_builder(spec, latents, config["estimator"]["network_sees_image"])
+        choices.estimator_builder(spec, latents, config["estimator"]["relax_form"])
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{field} is {str(spec)!r}: {error}") from error
     return spec

@@ -115,8 +115,8 @@ def make_experiment(config: Mapping[str, Any], model: Any) -> Experiment:
     )
     specs = [EstimatorSpec(config["estimator"]["name"], config["estimator"]["options"])]
     specs += [parse_estimator(text) for text in config["variance"]["estimators"]]
-    sees_image = config["estimator"]["network_sees_image"]
-    builders = tuple(estimator_builder(spec, model.latents, sees_image) for spec in specs)
+    relax_form = config["estimator"]["relax_form"]
+    builders = tuple(estimator_builder(spec, model.latents, relax_form) for spec in specs)
     optimizers = {name: make_optimizer(section) for name, section in config["optimizer"].items()}
     batch_size, binarization = config["batch_size"], config["dataset"]["binarization"]
     scales = {group: batch_size if config["optimizer"][group]["reduction"] == "sum" else 1 for group in GROUPS}

@@ -186,17 +186,56 @@ def mean_gradients(est, draws, key, f=smooth_f, weights=SMOOTH):
     return [np.asarray(g) for g in out.grads], [np.asarray(w[1]) for w in truth]
 
 
-@pytest.mark.parametrize("later_layers", ["relaxed", "hard"])
-def test_relax_is_unbiased_and_the_hard_variant_is_not(later_layers):
+RELEASED = {
+    "scaled_network": True,
+    "shared_tunables": True,
+    "control_variate": lambda given: given_network(given),
+}  # defined below
+
+
+def given_network(given):
+    """r_t(z) = w_1 · tanh(z) + w_2 · given · Σ z, given what the logits of the layer were computed from."""
+
+    def init(key, logits):
+        return {"z": jnp.full(logits.shape[-1], -0.2), "given": jnp.full(given.shape[-1], -0.2)}
+
+    def apply(params, z):
+        return jnp.tanh(z) @ params["z"] + (given @ params["given"])[None] * z.sum(-1)
+
+    return init, apply
+
+
+@pytest.mark.parametrize("options", [{}, {"later_layers": "hard"}, RELEASED], ids=["relaxed", "hard", "released"])
+def test_relax_is_unbiased_and_the_hard_variant_is_not(options):
     """2,000,000 draws, a standard error below 1% of the gradient's norm."""
-    options = {} if later_layers == "relaxed" else {"later_layers": "hard"}  # relaxed is the default
     est = dj.hierarchical("relax", hidden=4, **options)
     worst = 0.0
     for grads, truth in zip(*mean_gradients(est, 2_000_000, jax.random.key(2)), strict=True):
         stderr = grads.std(axis=0) / np.sqrt(len(grads))
         assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
         worst = max(worst, np.abs((grads.mean(axis=0) - truth) / stderr).max())
-    assert worst < 4 if later_layers == "relaxed" else worst > 15
+    assert worst > 15 if "later_layers" in options else worst < 4
+
+
+def test_relax_shares_temperature_and_scale_and_scales_the_network():
+    """One temperature and scale for all layers do what equal ones do; η (f + r) is η f + r with a network η r."""
+    weights, inputs, key = jax.tree.map(jnp.asarray, SMOOTH), jnp.full((5, 1), 0.6), jax.random.key(3)
+    layers, eta = layers_of(weights), 0.6
+    networks = dj.hierarchical("relax", **RELEASED).init(jax.random.key(4), inputs, layers)
+    assert set(networks[0]) == {"log_temperature", "scale", "network"}
+    assert set(networks[1]) == {"network"}
+
+    def grads(params, **options):
+        est = dj.hierarchical("relax", control_variate=given_network, **options)
+        return est.apply(params, key, inputs, layers, smooth_f).grads
+
+    tunables = {"log_temperature": jnp.log(0.4), "scale": jnp.asarray(eta)}
+    shared = (networks[0] | tunables, networks[1])
+    found = grads(shared, scaled_network=True, shared_tunables=True)
+    scaled = tuple(tunables | {"network": jax.tree.map(lambda w: eta * w, own["network"])} for own in networks)
+    for one, other, without in zip(found, grads(scaled), grads(shared, shared_tunables=True), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        assert np.abs(one - without).max() > 1e-3
 
 
 def test_relax_reads_its_tunables_and_noise_as_documented():

@@ -55,9 +55,10 @@ def test_unbiased(name, moved):
 
 
 @pytest.mark.usefixtures("x64")
-def test_reads_the_tunables_as_documented():
+@pytest.mark.parametrize("scaled_network", [False, True])
+def test_reads_the_tunables_as_documented(scaled_network):
     """One draw computed by hand with the textbook formulas, from the relaxed points that f received."""
-    est = ESTIMATORS["relax"]
+    est = dj.relax(hidden=4, scaled_network=scaled_network)
     logits, points = jnp.asarray(LOGITS), {}
 
     def spy(b):
@@ -87,7 +88,8 @@ def test_reads_the_tunables_as_documented():
         q = jax.nn.sigmoid(alpha)
         again = jnp.where(b == 1, v * q + 1 - q, v * (1 - q))
         z_again = alpha + (jnp.log(again / (1 - again)) if conditional else z - LOGITS)
-        return scale * f(jax.nn.sigmoid(z_again / temperature)) + r(z_again)
+        network_scale = scale if scaled_network else 1.0
+        return scale * f(jax.nn.sigmoid(z_again / temperature)) + network_scale * r(z_again)
 
     alpha = jnp.asarray(LOGITS)
     by_hand = (f(b) - c(alpha, True)) * (b - p) + jax.grad(c)(alpha, False) - jax.grad(c)(alpha, True)

@@ -114,7 +114,7 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q, monkeypatch):
     monkeypatch.setattr(objectives, "Composed", without_moments)  # plain autodiff knows expansions at the mean alone
     model, params = make(depth)
     objective, x = Objective(model, 1, stop_q, shared_samples=True), jnp.asarray(X)
-    est = estimator_builder(EstimatorSpec(name, options), model.latents, network_sees_image=True)(x)
+    est = estimator_builder(EstimatorSpec(name, options), model.latents, relax_form="released")(x)
     tunables = init_tunables(objective, est, params, jax.random.key(1), x)
 
     @jax.jit
@@ -164,7 +164,7 @@ def test_a_model_with_a_decoder_of_its_own(name):
     model, x = TanhVAE((3,), 5), jnp.asarray(X)
     params = model.init(jax.random.key(0), x.astype(jnp.float32))["params"]
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), params)
-    est = estimator_builder(EstimatorSpec(name, {}), model.latents, True)(x)
+    est = estimator_builder(EstimatorSpec(name, {}), model.latents, "released")(x)
     objective = Objective(model, 1, True, shared_samples=True)
     tunables = init_tunables(objective, est, params, jax.random.key(1), x)
     found = draw_gradients(objective, est, tunables, params, jax.random.key(2), x)
@@ -175,7 +175,7 @@ def test_a_model_with_a_decoder_of_its_own(name):
 def test_moments_change_the_noise_of_the_encoder_gradient_alone(depth, monkeypatch):
     """What decoder and prior learn from a draw is the same with averaged expansions as with those at the mean."""
     model, params = make(depth)
-    est, x = estimator_builder(EstimatorSpec("disarm_quadratic", {}), model.latents, True)(X), jnp.asarray(X)
+    est, x = estimator_builder(EstimatorSpec("disarm_quadratic", {}), model.latents, "released")(X), jnp.asarray(X)
     objective = Objective(model, 1, True, shared_samples=True)
     tunables = init_tunables(objective, est, params, jax.random.key(1), x)
     draw = lambda: jax.jit(lambda key: draw_gradients(objective, est, tunables, params, key, x))(jax.random.key(2))
@@ -194,7 +194,7 @@ def test_independent_samples_for_decoder_and_prior(depth, name, num_samples):
     """The encoder's gradient stays, the others come from other samples: the same mean, by a z-test of 4.5 errors."""
     model, params = make(depth)
     options = {"num_samples": num_samples} if name == "vimco" else {}
-    est, x = estimator_builder(EstimatorSpec(name, options), model.latents, True)(X), jnp.asarray(X)
+    est, x = estimator_builder(EstimatorSpec(name, options), model.latents, "released")(X), jnp.asarray(X)
     stop_q = name != "vimco"
 
     @jax.jit
@@ -225,7 +225,7 @@ def test_independent_samples_for_decoder_and_prior(depth, name, num_samples):
 def test_stopping_log_q_stops_parameters_not_samples(name):
     """The gradient through sampling is the same: RELAX, which differentiates f in the samples, would else be biased."""
     model, params = make(2)
-    est, x = estimator_builder(EstimatorSpec(name, {}), model.latents, True)(X), jnp.asarray(X)
+    est, x = estimator_builder(EstimatorSpec(name, {}), model.latents, "released")(X), jnp.asarray(X)
 
     def sampling_gradients(stop_q):
         objective = Objective(model, 1, stop_q, shared_samples=True)
