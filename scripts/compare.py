@@ -5,11 +5,11 @@
 
 For each run, at its newest checkpoint or at those of `--steps` (a run keeps `config.checkpoint.keep` of them): the
 variance of one estimate of the inference network's gradient, averaged over its parameters, and of the gradient with
-respect to the logits; the time of one estimate with all derivatives a training step takes, where decoder and prior learn
-from one fresh sample whatever the estimator; their product, which is what a fixed time of averaging leaves of the
-variance. Ratios are to one pair of DisARM. Of biased estimators the squared
-distance of the mean from that of an unbiased one is given too. Tunables are the run's or trained here, see
-`scripts.variance`. Writes `compare.md`, `compare.json` and a figure for each point to `--out`.
+respect to the logits; the time of one estimate with all derivatives a training step takes, where decoder and prior
+learn from one fresh sample whatever the estimator; their product, which is what a fixed time of averaging leaves of the
+variance. Ratios are to one pair of DisARM. Of biased estimators the squared distance of the mean from that of an
+unbiased one is given too. Tunables are the run's or trained here, see `scripts.variance`. Writes `compare.md`,
+`compare.json` and a figure for each point to `--out`.
 """
 
 import functools
