@@ -115,7 +115,8 @@ def flops_by_hand(config: dict) -> float | None:
 
     Forward products, and the derivatives of the weights and of the inputs of inner layers. The inputs of the first
     layer of each network are data or samples: nothing is differentiated with respect to them. In a chain the branches
-    share the layers before they leave the trunk, so that layer t, counting from 0, has t + 2 different rows.
+    share the layers before they leave the trunk, so that layer t, counting from 0, has t + 2 different rows. If decoder
+    and prior learn from a fresh sample, it is one more row, and the only one that goes backward through the decoder.
     Element-wise work is not counted.
     """
     latents, hidden, batch = config["model"]["latents"], tuple(config["model"]["hidden"]), config["batch_size"]
@@ -126,16 +127,18 @@ def flops_by_hand(config: dict) -> float | None:
     if depth > 1 and name not in ("arm", "disarm", "reinforce_loo"):
         return None
     rows = info.evaluations  # of the layer next to the image: in a chain the trunk and the branch that leaves it there
+    fresh = config["objective"]["num_samples"] if config["objective"]["generative_samples"] == "independent" else 0
 
     def network(rows_forward: int, rows_backward: int, *sizes: int) -> int:
         products = [first * second for first, second in itertools.pairwise(sizes)]
         backward = sum(products) + sum(products[1:])
         return 2 * batch * (rows_forward * sum(products) + rows_backward * backward)
 
-    total = network(1, 1, PIXELS, *hidden, latents[0]) + network(rows, rows, latents[0], *hidden, PIXELS)
+    total = network(1, 1, PIXELS, *hidden, latents[0])
+    total += network(rows + fresh, fresh or rows, latents[0], *hidden, PIXELS)
     for t in range(1, depth):
-        total += network(t + 1, 1, latents[t - 1], *hidden, latents[t])
-        total += network(t + 2, t + 2, latents[t], *hidden, latents[t - 1])
+        total += network(t + 1 + fresh, 1, latents[t - 1], *hidden, latents[t])
+        total += network(t + 2 + fresh, fresh or t + 2, latents[t], *hidden, latents[t - 1])
     return float(total)
 
 

@@ -1,4 +1,4 @@
-"""The paper's experiments on MNIST and FashionMNIST with one seed each, in the order of what they cost, 58 trials.
+"""The paper's experiments on MNIST and FashionMNIST with one seed each, in the order of what they cost, 64 trials.
 
     python -m scripts.sweep --config configs/sweeps/reproduction.py --out runs/reproduction
     nice -n 19 python -m scripts.sweep --config configs/sweeps/reproduction.py --out runs/reproduction --cluster local

@@ -10,6 +10,7 @@ from jax import lax
 import disarm_jax as dj
 from disarm_jax import formulas
 from disarm_jax.estimators.contract import attach
+from disarm_jax.estimators.layer_sum import layer_sum_of
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.models import BernoulliVAE
 from disarm_jax.objectives import chained_log_weights, composed_log_weights, inference_layers, log_weights
@@ -24,7 +25,7 @@ class Objective(NamedTuple):
       model: the VAE.
       num_samples: K of the bound that is optimised; 1 for the ELBO.
       stop_q: whether log q inside f is taken as a constant.
-      shared_samples: whether decoder and prior learn from the estimator's own samples, or from a draw of their own.
+      shared_samples: whether decoder and prior learn from the estimator's own samples, or from a fresh draw.
     """
 
     model: Any
@@ -85,7 +86,7 @@ def draw_gradients(
         _, pull, out = jax.vjp(apply, tunables, has_aux=True)
         value = jnp.mean(attach(out.value, zip(out.grads, out.logits, strict=True)))
         if not objective.shared_samples:
-            own = jnp.mean(_own_draw(objective, params, generative_key, x))
+            own = jnp.mean(_fresh_draw(objective, params, generative_key, x, layers[0](x)))
             value = value + own - lax.stop_gradient(own)
         return value, (pull, out.grads)
 
@@ -118,11 +119,14 @@ def _generative(params: dict) -> dict:
     return {group: params[group] for group in GENERATIVE}
 
 
-def _layers_and_f(objective: Objective, params: dict, x: jax.Array) -> tuple[list[Callable], Callable]:
+def _layers_and_f(
+    objective: Objective, params: dict, x: jax.Array, first_logits: jax.Array | None = None
+) -> tuple[list[Callable], Callable]:
     """The layers of q, the first computed for x already, and log w: of b, or of a tuple for several layers."""
     model, stop_q = objective.model, objective.stop_q
     layers = inference_layers(model, params)
-    first_logits = layers[0](x)
+    if first_logits is None:
+        first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
     if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("setup", "decode", "log_joint")):
         if len(layers) == 1:
@@ -146,12 +150,15 @@ def _apply(
     return dj.HierarchicalEstimate(out.value, (out.grad,), (logits,))
 
 
-def _own_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array) -> jax.Array:
-    """The bound `[B]` of samples of their own, differentiable in decoder and prior alone."""
-    layers, f = _layers_and_f(objective, params | lax.stop_gradient({"encoder": params["encoder"]}), x)
-    keys = jax.random.split(key, len(layers))
-    law = objective.model.law
-    b = [law.sample(keys[0], layers[0](x), objective.num_samples)]
-    for t in range(1, len(layers)):
-        b.append(law.sample(keys[t], layers[t](b[-1]), 1)[0])
+def _fresh_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array, first_logits: jax.Array) -> jax.Array:
+    """The bound `[B]` of samples drawn for it, differentiable in decoder and prior alone."""
+    params = params | lax.stop_gradient({"encoder": params["encoder"]})
+    layers, f = _layers_and_f(objective, params, x, lax.stop_gradient(first_logits))
+    distribution, b, logits = objective.model.law, [], []
+    for t, layer_key in enumerate(jax.random.split(key, len(layers))):
+        logits.append(layers[t](b[-1] if b else x))
+        sample = distribution.sample(layer_key, logits[t], 1 if b else objective.num_samples)
+        b.append(sample[0] if t else sample)
+    if by_layers := layer_sum_of(f):  # the logits that the bits were drawn from are not computed again
+        return formulas.bound(sum(by_layers.terms(b, by_layers.given(logits))))
     return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))
