@@ -1,6 +1,6 @@
 """A run directory: what is in it, and how it stays whole when a run is killed at any moment.
 
-- `config.json`: the resolved config; a directory belongs to one
+- `config.json`: the resolved config with the version of its fields; a directory belongs to one
 - `train_mean.npy`: mean of the training images, which the model is made with
 - `metrics.jsonl`: one line per step and seed: functions of config, seed and step only
 - `timings.jsonl`: one line per chunk or evaluation: how long it took here
@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from disarm_jax.experiment.config import ConfigError, changeable, differences, flat
+from disarm_jax.experiment.devices import default_platform
+from disarm_jax.experiment.migrations import migrated, versioned
 from disarm_jax.files import lock_file, whole_file
 
 
@@ -66,17 +68,23 @@ class RunDir:
             yield
 
     def read_config(self) -> dict[str, Any]:
-        """The resolved config of the run.
+        """The resolved config of the run, with the fields of today if older code has written it.
 
         Raises:
           RunDirError: if there is none, or it cannot be read.
         """
         try:
-            return json.loads(self.config_file.read_text(encoding="utf-8"))
+            return migrated(json.loads(self.config_file.read_text(encoding="utf-8")), self.platform)
         except FileNotFoundError:
             raise RunDirError(f"{self.path} is not a run directory: it has no config.json") from None
-        except ValueError as error:
+        except ConfigError as error:
+            raise RunDirError(f"{self.config_file}: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RunDirError(f"{self.config_file} is damaged: {error}") from error
+
+    def platform(self) -> str:
+        """What the run was made on, such as "cpu"; before it has ended, what JAX would use here."""
+        return ((self.read_summary() or {}).get("device") or {}).get("platform") or default_platform()
 
     def check_owner(self, config: Mapping[str, Any]) -> None:
         """Refuses a directory of another config, listing the fields that differ; writes nothing.
@@ -108,7 +116,7 @@ class RunDir:
 
     def write_config(self, config: Mapping[str, Any], train_mean: np.ndarray) -> None:
         """Makes this the directory of a config; the mean of its training images is all that a model needs of them."""
-        write_text(self.config_file, json.dumps(config, indent=2) + "\n")  # first: it says whose the rest is
+        write_text(self.config_file, json.dumps(versioned(config), indent=2) + "\n")  # first: it says whose the rest is
         with whole_file(self.train_mean_file) as stream:
             np.save(stream, train_mean)
 

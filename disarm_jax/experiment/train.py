@@ -66,7 +66,8 @@ def train(
             print(f"the run in {run_dir.path} is finished already: {config['steps']:,} steps", file=sys.stderr)
             return summary
     prepared = prepare(config)
-    with run_dir.disk_errors(), run_dir.locked(), _SignalFlag() as stop:
+    precision = jax.default_matmul_precision(config["matmul_precision"])
+    with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop:
         run_dir.check_owner(config)  # once more: now nobody else can take it
         run_dir.remove_leftovers()
         run_dir.check_images(prepared.train_mean)
