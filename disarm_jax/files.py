@@ -34,6 +34,16 @@ def whole_file(file: pathlib.Path) -> Iterator[BinaryIO]:
         raise
 
 
+def move_aside(path: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+    """Renames a file or folder to `target`, with a number if that name is taken; returns the name it has now."""
+    target.parent.mkdir(exist_ok=True)
+    free, number = target, 0
+    while free.exists():
+        number += 1
+        free = target.with_name(f"{target.stem}_{number}{target.suffix}")
+    return path.rename(free)
+
+
 def lock_file(descriptor: int) -> bool:
     """Takes the lock of an open file, which ends with the last process that has it open; False if another has it."""
     for _ in range(5):  # `is_locked` has it for a moment

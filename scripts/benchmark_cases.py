@@ -163,7 +163,8 @@ class Training:
         self._steps = STEPS if self.xla_flops < 1e9 else STEPS // 10
         run = axis.map(lambda state, images: experiment.run_chunk(state, images, self._steps), donate=True)
         start = time.perf_counter()
-        self._run = run.lower(self._state, self._images).compile()
+        with jax.default_matmul_precision(config["matmul_precision"]):
+            self._run = run.lower(self._state, self._images).compile()
         self.compile_seconds = time.perf_counter() - start
         self.temporary_bytes = self._run.memory_analysis().temp_size_in_bytes
         self.run()
@@ -217,7 +218,8 @@ def evaluation(num_images: int, num_samples: int = 100) -> tuple[Callable[[], fl
     bound = jax.jit(lambda pixels: mean_bound(model, state, pixels, *settings))
     pixels = jnp.asarray(images(num_images))
     flops = 2.0 * num_images * (1 + num_samples) * PIXELS * config["model"]["latents"][0]
-    return _timed(bound.lower(pixels).compile(), pixels, 1), flops
+    with jax.default_matmul_precision(config["matmul_precision"]):
+        return _timed(bound.lower(pixels).compile(), pixels, 1), flops
 
 
 def serve(request: dict) -> None:

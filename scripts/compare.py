@@ -79,10 +79,10 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         steps = [int(step) for step in values.steps] or [None]
         runs = [load_run(workdir, step) for workdir in values.workdir for step in steps]
         labels = [chosen_estimators(run, values.estimators) for run in runs]
-        points = [
-            compare(run, names, values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
-            for run, names in zip(runs, labels, strict=True)
-        ]
+        points, budget = [], (values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
+        for run, names in zip(runs, labels, strict=True):
+            with jax.default_matmul_precision(run.config["matmul_precision"]):
+                points.append(compare(run, names, *budget))
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     out = pathlib.Path(values.out)

@@ -139,7 +139,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
         budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps, values.tune_learning_rate)
-        found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
+        with jax.default_matmul_precision(run.config["matmul_precision"]):
+            found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     print(f"{values.workdir} at step {run.step:,}, seed {seed}, batch of {batch_size}, {values.num_draws:,} draws")

@@ -106,6 +106,8 @@ BAD = [
     ({"steps": {"a": 1}}, r"steps is \{'a': 1\}; accepted: an integer"),
     ({"steps": 2**31}, r"steps is 2147483648; accepted: an integer"),
     ({"batch_size": 0}, r"batch_size is 0; accepted: an integer from 1"),
+    ({"matmul_precision": "half"}, r"matmul_precision is 'half'; accepted: float32, tensorfloat32, bfloat16, default"),
+    ({"matmul_precision": None}, r"matmul_precision is None; accepted: float32, "),
     ({"eval.batch_size": 0}, r"eval\.batch_size is 0; accepted: an integer from 1"),
     ({"checkpoint.keep": 0}, r"checkpoint\.keep is 0; accepted: an integer from 1"),
     ({"dataset.name": "cifar"}, r"dataset\.name is 'cifar'; accepted: .*fashion_mnist, mnist"),

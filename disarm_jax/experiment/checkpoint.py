@@ -19,6 +19,8 @@ import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
 
+from disarm_jax.files import move_aside
+
 # Orbax logs the traceback of every error that it raises, twice.
 logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname or record.levelno < logging.ERROR)
 
@@ -85,13 +87,7 @@ class Checkpoints:
         return state
 
     def _set_aside(self, step: int) -> None:
-        target = self._folder.parent / "damaged" / f"checkpoint_{step}"
-        target.parent.mkdir(exist_ok=True)
-        number = 0
-        while target.exists():
-            number += 1
-            target = target.with_name(f"checkpoint_{step}_{number}")
-        (self._folder / str(step)).rename(target)
+        target = move_aside(self._folder / str(step), self._folder.parent / "damaged" / f"checkpoint_{step}")
         self._orbax.reload()
         print(f"the damaged checkpoint {step} is now {target}; continuing from the one before", file=sys.stderr)
 

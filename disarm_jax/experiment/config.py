@@ -204,6 +204,7 @@ _FIELDS = {
     },
     "steps": _COUNT,
     "batch_size": _COUNT,
+    "matmul_precision": _one_of("float32", "tensorfloat32", "bfloat16", "default"),
     "seeds": _several(_SEED, 1, "one or more different integers from 0 to 4294967295, such as (0, 1, 2)"),
     "log_every": _COUNT,
     "eval": {

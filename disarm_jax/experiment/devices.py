@@ -1,9 +1,12 @@
 """How JAX sees the machine."""
 
+import functools
 import hashlib
 import os
 import pathlib
 import platform
+import subprocess
+import sys
 
 import jax
 
@@ -29,6 +32,19 @@ def one_cpu_device_per_core(num_seeds: int) -> None:
     """
     if not number_of_cpu_devices_is_set():
         jax.config.update("jax_num_cpu_devices", min(num_seeds, usable_cores()))
+
+
+@functools.cache
+def default_platform() -> str:
+    """The platform that JAX chooses by default, such as "cpu"; empty if it finds none.
+
+    Another process is asked, since JAX would take an accelerator's memory in this one, and the number of CPU devices
+    could not be set any more.
+    """
+    chosen = {"JAX_PLATFORMS": jax.config.jax_platforms} if jax.config.jax_platforms else {}
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | chosen
+    command = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def keep_compiled_programs() -> None:

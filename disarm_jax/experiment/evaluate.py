@@ -99,7 +99,8 @@ def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.
 
     bound = axis.map(one_seed)
     for number, split in enumerate(SPLITS):
-        bounds = axis.take(bound(state, axis.share(getattr(dataset, split)), axis.share(np.int32(number))))
+        with jax.default_matmul_precision(run.config["matmul_precision"]):
+            bounds = axis.take(bound(state, axis.share(getattr(dataset, split)), axis.share(np.int32(number))))
         for row, value in zip(rows, bounds, strict=True):
             row[bound_name(split, num_samples)] = float(value)
     results = {"step": run.step, "metrics": final_metrics(rows, run.step, run.config["seeds"])}

@@ -1,6 +1,7 @@
 """A run directory: what is in it, and how it stays whole when a run is killed at any moment.
 
-- `config.json`: the resolved config; a directory belongs to one
+- `config.json`: the resolved config with the version of its fields; a directory belongs to one
+- `run.json`: code, versions, settings, machine and data of every process that has begun or resumed the run
 - `train_mean.npy`: mean of the training images, which the model is made with
 - `metrics.jsonl`: one line per step and seed: functions of config, seed and step only
 - `timings.jsonl`: one line per chunk or evaluation: how long it took here
@@ -8,6 +9,7 @@
 - `tensorboard/`: the metrics as events, one folder per seed
 - `curves.png`: the metrics against steps
 - `samples.png`: data, reconstructions and samples of the prior
+- `damaged/`: files that could not be read, kept for whoever wants to know why
 - `summary.json`: final numbers, versions, device, times
 - `DONE`: the steps made, written last
 """
@@ -17,13 +19,18 @@ import hashlib
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from disarm_jax.experiment.config import ConfigError, changeable, differences, flat
-from disarm_jax.files import lock_file, whole_file
+from disarm_jax.experiment.devices import default_platform
+from disarm_jax.experiment.migrations import migrated, versioned
+from disarm_jax.files import lock_file, move_aside, whole_file
+
+RECORD_FORMAT = 1
 
 
 class RunDirError(RuntimeError):
@@ -37,6 +44,7 @@ class RunDir:
         """Names the files; makes nothing."""
         self.path = pathlib.Path(path).expanduser()
         self.config_file = self.path / "config.json"
+        self.record_file = self.path / "run.json"
         self.train_mean_file = self.path / "train_mean.npy"
         self.metrics_file = self.path / "metrics.jsonl"
         self.timings_file = self.path / "timings.jsonl"
@@ -66,17 +74,23 @@ class RunDir:
             yield
 
     def read_config(self) -> dict[str, Any]:
-        """The resolved config of the run.
+        """The resolved config of the run, with the fields of today if older code has written it.
 
         Raises:
           RunDirError: if there is none, or it cannot be read.
         """
         try:
-            return json.loads(self.config_file.read_text(encoding="utf-8"))
+            return migrated(json.loads(self.config_file.read_text(encoding="utf-8")), self.platform)
         except FileNotFoundError:
             raise RunDirError(f"{self.path} is not a run directory: it has no config.json") from None
-        except ValueError as error:
+        except ConfigError as error:
+            raise RunDirError(f"{self.config_file}: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RunDirError(f"{self.config_file} is damaged: {error}") from error
+
+    def platform(self) -> str:
+        """What the run was made on, such as "cpu"; before it has ended, what JAX would use here."""
+        return ((self.read_summary() or {}).get("device") or {}).get("platform") or default_platform()
 
     def check_owner(self, config: Mapping[str, Any]) -> None:
         """Refuses a directory of another config, listing the fields that differ; writes nothing.
@@ -108,14 +122,46 @@ class RunDir:
 
     def write_config(self, config: Mapping[str, Any], train_mean: np.ndarray) -> None:
         """Makes this the directory of a config; the mean of its training images is all that a model needs of them."""
-        write_text(self.config_file, json.dumps(config, indent=2) + "\n")  # first: it says whose the rest is
+        write_text(self.config_file, json.dumps(versioned(config), indent=2) + "\n")  # first: it says whose the rest is
         with whole_file(self.train_mean_file) as stream:
             np.save(stream, train_mean)
+
+    def read_record(self) -> list[dict[str, Any]]:
+        """The entries of run.json, one for each process that has begun or resumed the run.
+
+        Empty if there is no such file, as in a run of older code, or if it is damaged.
+        """
+        try:
+            return self._record_entries()
+        except (OSError, ValueError):
+            return []
+
+    def append_record(self, entry: Mapping[str, Any]) -> None:
+        """Adds an entry to run.json; a damaged file is moved to the folder `damaged`."""
+        try:
+            entries = self._record_entries()
+        except FileNotFoundError:
+            entries = []
+        except (OSError, ValueError) as error:
+            moved = move_aside(self.record_file, self.path / "damaged" / self.record_file.name)
+            print(f"{self.record_file} is damaged: {error}; it is now {moved}", file=sys.stderr)
+            entries = []
+        record = {"format": RECORD_FORMAT, "entries": [*entries, entry]}
+        write_text(self.record_file, json.dumps(record, indent=2) + "\n")
+
+    def _record_entries(self) -> list[dict[str, Any]]:
+        record = json.loads(self.record_file.read_text(encoding="utf-8"))
+        if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
+            raise ValueError(f"it is not of format {RECORD_FORMAT}")
+        entries = record.get("entries")
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ValueError("it has no list of entries")
+        return entries
 
     def remove_leftovers(self) -> None:
         """Removes the temporary files of a process that was killed while it wrote; for the one that holds the lock."""
         text = (self.config_file, self.metrics_file, self.timings_file, self.summary_file, self.done_file)
-        for file in (*text, self.train_mean_file, self.curves, self.samples):
+        for file in (*text, self.record_file, self.train_mean_file, self.curves, self.samples):
             for leftover in self.path.glob(f".{file.name}.*.tmp"):  # as `whole_file` calls them
                 leftover.unlink(missing_ok=True)
 

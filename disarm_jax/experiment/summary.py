@@ -1,20 +1,16 @@
 """The numbers that a run ends with."""
 
-import importlib.metadata
 import json
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from disarm_jax.experiment.devices import processor_name, usable_cores
+from disarm_jax.experiment import provenance
 from disarm_jax.experiment.run import Prepared
 from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
 from disarm_jax.experiment.seeds import SeedAxis
-
-PACKAGES = ("disarm_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def final_metrics(rows: Sequence[Mapping[str, Any]], step: int, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
@@ -43,7 +39,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
     rates = [row["steps_per_second"] for row in timings if row["what"] == "train"]
     evaluation = sum(row["seconds"] for row in timings if row["what"].startswith("evaluate"))
     training = sum(row["seconds"] for row in timings if not row["what"].startswith("evaluate"))
-    device = axis.devices[0]
+    host = provenance.host()
     summary = {
         "metrics": final_metrics(run_dir.read_metrics(), config["steps"], config["seeds"]),
         "seeds": config["seeds"],
@@ -54,25 +50,13 @@ def write_summary(run_dir: RunDir, prepared: Prepared, axis: SeedAxis) -> dict[s
             "evaluation_seconds": round(evaluation, 2),
             "steps_per_second": float(np.median(rates)) if rates else None,
         },
-        "device": {
-            "platform": device.platform,
-            "kind": device.device_kind,
-            "count": len(axis.devices),
-            "processor": f"{processor_name()}, {usable_cores()} cores",
-        },
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "device": provenance.device(axis.devices) | {"processor": f"{host['processor']}, {host['usable_cores']} cores"},
+        "versions": provenance.versions(),
         "data": prepared.dataset.provenance._asdict(),
         "command": sys.argv,
     }
     write_text(run_dir.summary_file, json.dumps(summary, indent=2) + "\n")
     return summary
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def metric_lines(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:

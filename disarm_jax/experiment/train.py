@@ -22,6 +22,7 @@ from disarm_jax.experiment.checkpoint import Checkpoints
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.evaluate import bound_name, mean_bound, split_samples
 from disarm_jax.experiment.figures import draw_curves, draw_samples
+from disarm_jax.experiment.provenance import start_entry
 from disarm_jax.experiment.reporting import Progress, Recorder
 from disarm_jax.experiment.run import Prepared, prepare
 from disarm_jax.experiment.rundir import RunDir, write_text
@@ -66,7 +67,8 @@ def train(
             print(f"the run in {run_dir.path} is finished already: {config['steps']:,} steps", file=sys.stderr)
             return summary
     prepared = prepare(config)
-    with run_dir.disk_errors(), run_dir.locked(), _SignalFlag() as stop:
+    precision = jax.default_matmul_precision(config["matmul_precision"])
+    with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop:
         run_dir.check_owner(config)  # once more: now nobody else can take it
         run_dir.remove_leftovers()
         run_dir.check_images(prepared.train_mean)
@@ -128,6 +130,7 @@ class _Loop:
             raise ConfigError(f"steps is {config['steps']}; accepted: {made}")
         run_dir.done_file.unlink(missing_ok=True)
         run_dir.write_config(config, prepared.train_mean)
+        run_dir.append_record(start_entry(self.step, prepared, axis.devices))
         run_dir.drop_rows_after(self.step, config["seeds"])
         self._recorder = Recorder(run_dir, config["seeds"], self.step)
         closing.callback(self._recorder.close)

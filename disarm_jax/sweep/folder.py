@@ -14,6 +14,8 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.migrations import migrated, versioned
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.files import lock_file
 from disarm_jax.sweep.trials import SweepError
@@ -71,20 +73,29 @@ class SweepFolder:
             yield
 
     def read_record(self) -> dict[str, dict[str, Any]]:
-        """What was launched: by name of a trial its `command`, `steps` and Slurm `job` (None on this machine)."""
+        """What was launched: the `command`, `steps`, `config` and Slurm `job` (None here) of each trial."""
         try:
             trials = json.loads(self.record_file.read_text(encoding="utf-8"))["trials"]
             if missing := [name for name, entry in trials.items() if not {"command", "steps", "job"} <= set(entry)]:
                 raise ValueError(f"{missing[0]} has no command, steps or job")
+            for name, entry in trials.items():
+                if entry.get("config"):
+                    entry["config"] = migrated(entry["config"], self.run_dir(name).platform)
         except FileNotFoundError:
             return {}
+        except ConfigError as error:
+            raise SweepError(f"{self.record_file}: {error}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SweepError(f"{self.record_file} is damaged: {error}") from error
         return trials
 
     def write_record(self, trials: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds trials, or replaces what was said of them."""
-        write_text(self.record_file, json.dumps({"trials": self.read_record() | trials}, indent=2) + "\n")
+        all_trials = {
+            name: entry | ({"config": versioned(entry["config"])} if entry.get("config") else {})
+            for name, entry in (self.read_record() | trials).items()
+        }
+        write_text(self.record_file, json.dumps({"trials": all_trials}, indent=2) + "\n")
 
     def forget_attempts(self, names: Iterable[str]) -> None:
         """Begins to count anew, for trials that are launched again."""

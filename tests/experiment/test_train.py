@@ -13,11 +13,12 @@ from tiny import tiny_config
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
-from disarm_jax.experiment import seeds
+from disarm_jax.experiment import evaluate, seeds
 from disarm_jax.experiment.config import ConfigError, resolve
+from disarm_jax.experiment.migrations import versioned
 from disarm_jax.experiment.run import load_run, prepare
 from disarm_jax.experiment.rundir import RunDir, read_rows
-from disarm_jax.experiment.step import run_keys
+from disarm_jax.experiment.step import finite_everywhere, run_keys
 from disarm_jax.experiment.train import train
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -120,7 +121,8 @@ def test_the_run_directory(tmp_path):
     run_dir = RunDir(tmp_path / "run")
     for name in ("curves.png", "samples.png"):
         assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
-    assert json.loads(run_dir.config_file.read_text()) == resolve(config)
+    assert json.loads(run_dir.config_file.read_text()) == versioned(resolve(config))
+    assert run_dir.read_config() == resolve(config)
     assert run_dir.done_steps() == 20
     assert {entry.name for entry in run_dir.tensorboard.iterdir()} == {"seed_0", "seed_7"}
     rows = run_dir.read_metrics()
@@ -193,6 +195,26 @@ def test_own_parts_that_do_not_fit_are_refused(tmp_path):
         with pytest.raises(ConfigError, match=f"model.name is '{name}'.*{message}"):
             train(tiny_config(tmp_path, **{"model.name": name}), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("precision", ["float32", "tensorfloat32", "bfloat16", "default"])
+def test_the_precision_of_products(tmp_path, monkeypatch, precision):
+    """It is in force wherever something is compiled, and no longer than that."""
+    found, bound = [], evaluate.sampled_bound
+
+    def noted(function):
+        return lambda *arguments: found.append(jax.config.jax_default_matmul_precision) or function(*arguments)
+
+    monkeypatch.setattr("disarm_jax.experiment.step.finite_everywhere", noted(finite_everywhere))
+    monkeypatch.setattr(evaluate, "sampled_bound", noted(bound))
+    monkeypatch.setattr(evaluate, "one_cpu_device_per_core", lambda num_seeds: None)  # which JAX knows by now
+    before = jax.config.jax_default_matmul_precision
+    train(tiny_config(tmp_path, matmul_precision=precision, steps=5), tmp_path / "run")
+    trained = len(found)
+    evaluate.evaluate_run(tmp_path / "run", 2)
+    assert 1 < trained < len(found)
+    assert set(found) == {precision}
+    assert jax.config.jax_default_matmul_precision == before
 
 
 def test_times_of_training_and_evaluation_are_told_apart(tmp_path):

@@ -13,6 +13,7 @@ from test_configs import parsed
 
 from configs import base
 from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.migrations import version
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError, main_command, make_trials, read_points, select, trial_names
@@ -266,6 +267,25 @@ class TestSlurmIsAsked:
         (run_dir / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
         assert run(f"--status={tmp_path / 'out'}") == 1
         assert "not the config that was launched: batch_size: 7 in the run directory" in capfd.readouterr().out
+
+    def test_a_sweep_that_older_code_has_launched(self, tmp_path, programs, capfd):
+        programs("sinfo", "echo 'short|4'")
+        programs("squeue", "for n in 0 1 2; do echo '17_'$n'|PENDING|Priority'; done")
+        programs("srun", "exit 1")
+        programs("sbatch", "echo Submitted batch job 17")
+        assert self.refusal(tmp_path) == 0
+        folder = SweepFolder(tmp_path / "out")
+        launched = folder.read_record()
+        saved = json.loads(folder.record_file.read_text())
+        for entry in saved["trials"].values():
+            assert entry["config"].pop("version") == version()
+            del entry["config"]["matmul_precision"]
+        folder.record_file.write_text(json.dumps(saved))
+        assert folder.read_record() == launched
+        assert self.refusal(tmp_path) == 0, "all of them are on their way"
+        entry["config"]["version"] = version() + 1
+        folder.record_file.write_text(json.dumps(saved))
+        assert self.refusal(tmp_path).startswith(f"error: {folder.record_file}: version is {version() + 1}; accepted: ")
 
     def test_it_refuses(self, tmp_path, programs):
         programs("sinfo", "echo 'short|4'")

@@ -1,0 +1,53 @@
+"""Configs that older code has written, brought up to date when they are read.
+
+A config in a file has a `version`; one without it is of version 1. A field that was added later gets the value that was
+in force when the file was written, so that a run stays comparable and can be continued whatever fields are added. To
+add or rename a field, append a function to `MIGRATIONS`.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from disarm_jax.experiment.config import ConfigError
+
+
+def _from_1(config: dict[str, Any], platform: Callable[[], str]) -> None:
+    if "matmul_precision" not in config:  # JAX's default was in force, which is full float32 on a CPU only
+        config["matmul_precision"] = "float32" if platform() == "cpu" else "default"
+
+
+# The function at place n changes a config of version n + 1, in place, into one of version n + 2.
+MIGRATIONS: tuple[Callable[[dict[str, Any], Callable[[], str]], None], ...] = (_from_1,)
+
+
+def version() -> int:
+    """The version of the configs that this code writes."""
+    return len(MIGRATIONS) + 1
+
+
+def versioned(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved config as it is written to a file, with its version."""
+    return {"version": version()} | config
+
+
+def migrated(saved: Mapping[str, Any], platform: Callable[[], str]) -> dict[str, Any]:
+    """A config from a file with the fields of today, without its version.
+
+    Args:
+      saved: the contents of the file, which are left as they are.
+      platform: returns the platform that the run was made on, such as "cpu"; called only if a field depends on it.
+
+    Raises:
+      ConfigError: if newer code has written it.
+      TypeError: if it is no config at all.
+    """
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"it holds a {type(saved).__name__}, not a config")
+    config = copy.deepcopy(dict(saved))
+    found = config.pop("version", 1)
+    if found not in range(1, version() + 1):
+        raise ConfigError(f"version is {found!r}; accepted: 1 to {version()}; newer code may have written it")
+    for migrate in MIGRATIONS[found - 1 :]:
+        migrate(config, platform)
+    return config
