@@ -15,6 +15,13 @@ from disarm_jax.experiment.config import ConfigError
 def _from_1(config: dict[str, Any], platform: Callable[[], str]) -> None:
     if "matmul_precision" not in config:  # JAX's default was in force, which is full float32 on a CPU only
         config["matmul_precision"] = "float32" if platform() == "cpu" else "default"
+    estimator = config.get("estimator")
+    if isinstance(estimator, dict) and "network_sees_image" in estimator:
+        sees_image = estimator.pop("network_sees_image")
+        names = [estimator.get("name"), *config.get("variance", {}).get("estimators", [])]
+        relax_is_used = any(str(name).partition("(")[0] == "relax" for name in names)
+        # Without RELAX the field has no effect, so it gets the value that a config of today has.
+        estimator["relax_form"] = ("image" if sees_image else "z") if relax_is_used else "released"
 
 
 # The function at place n changes a config of version n + 1, in place, into one of version n + 2.

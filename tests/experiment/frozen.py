@@ -13,6 +13,7 @@ SETTINGS: dict[str, Any] = {
     "model.latents": (5,),
     "objective.generative_samples": "shared",
     "estimator.name": "relax",
+    "estimator.relax_form": "image",  # called network_sees_image then
     "estimator.options.hidden": 3,
     "optimizer.encoder.learning_rate": 1e-2,
     "optimizer.decoder.learning_rate": 1e-2,

@@ -105,3 +105,19 @@ def test_what_is_no_config_is_damaged(copy, text):
     run_dir.config_file.write_text(text)
     with pytest.raises(RunDirError, match=r"config\.json is damaged: "):
         run_dir.read_config()
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "sees_image", "form"),
+    [
+        ("relax", [], True, "image"),
+        ("relax", [], False, "z"),
+        ("disarm", ["arm", "relax(hidden=5)"], True, "image"),
+        ("disarm", [], True, "released"),  # without effect, so it does not tell the run from one of today
+        ("disarm", [], False, "released"),
+    ],
+)
+def test_what_the_network_of_relax_sees(name, measured, sees_image, form):
+    old = {"estimator": {"name": name, "network_sees_image": sees_image}, "variance": {"estimators": measured}}
+    new = migrations.migrated(old, lambda: "cpu")
+    assert new["estimator"] == {"name": name, "relax_form": form}
