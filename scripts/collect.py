@@ -1,7 +1,7 @@
 """Copies what a report needs of finished runs to a folder that can be committed or sent to others.
 
-    python -m scripts.collect --runs runs/reproduction --out results/paper/runs
-    python -m scripts.report --runs results/paper/runs --out results/paper
+    python -m scripts.collect --runs runs/reproduction --out results/paper/cells
+    python -m scripts.report --runs results/paper/cells --out results/paper
 
 Every finished run directory below `--runs` is copied under its own name: config.json, run.json, metrics.jsonl and
 summary.json, without checkpoints, pictures and events. Folders of this machine are taken out of the paths in these
@@ -26,7 +26,7 @@ _FOLDERS = re.compile(r"(?<![\w.~/])[~/](?:[^/\s'\"]*/)+")
 def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
     flags.DEFINE_multi_string("runs", ["runs"], "A folder with run directories; repeatable.", flag_values=values)
-    flags.DEFINE_string("out", "results/paper/runs", "The folder to copy them to.", flag_values=values)
+    flags.DEFINE_string("out", "results/paper/cells", "The folder to copy them to.", flag_values=values)
 
 
 def without_folders(value: Any) -> Any:
