@@ -1,12 +1,12 @@
 """The figures of the paper from our runs: bounds and gradient variance against steps, and a bound against time.
 
-One figure for each data set and family of models. The band is one standard error over seeds; the same estimator has the
-same colour in every figure. The colours are Okabe and Ito's, which colour-blind readers can tell apart.
+One figure for each data set and family of models. The band is one standard error over seeds; colours
+are those of `palette`.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -15,27 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from disarm_jax.experiment.choices import parse_estimator
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.figures import STYLE
-from disarm_jax.report import paper
+from disarm_jax.report import palette, paper
 from disarm_jax.report.compare import evaluations_of, step_times
 from disarm_jax.report.names import bound_title, estimator_name, model_name
 from disarm_jax.report.pools import Pool
 
-COLORS = {
-    "disarm": "#D55E00",
-    "multisample_disarm": "#D55E00",
-    "relax": "#0072B2",
-    "reinforce_loo": "#E69F00",
-    "arm": "#009E73",
-    "vimco": "#56B4E9",
-    "rebar": "#CC79A7",
-    "interpolated": "#000000",
-    "reinforce": "#999999",
-}
-OTHER_COLORS = ("#882255", "#117733", "#88CCEE", "#AA4499", "#DDCC77", "#332288")  # Tol's, for all other estimators
-LINES = ("-", "--", ":", "-.")
 FAMILIES = {"elbo": "ELBO, one stochastic layer", "layers": "ELBO, several layers", "multisample": "multi-sample bound"}
 
 
@@ -49,7 +35,6 @@ class Drawing(NamedTuple):
 
 def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
     """Every figure that our runs have data for."""
-    colors = _colors(pools)
     groups: dict[tuple[str, str], list[Pool]] = {}
     for pool in pools:
         if pool.series:
@@ -57,10 +42,10 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
     for (dataset, family), group in sorted(groups.items()):
         name = re.sub(r"[^\w-]+", "_", f"{dataset}_{family}")
         title = f"{paper.DATASETS.get(dataset, dataset)}: {FAMILIES[family]}"
-        yield Drawing(name, title, _curves(title, group, colors))
+        yield Drawing(name, title, _curves(title, group))
         if measuring := [pool for pool in group if _measured(pool)]:
             title = f"{title}, variances along one trajectory"
-            yield Drawing(f"{name}_variance", title, _trajectories(title, measuring, colors))
+            yield Drawing(f"{name}_variance", title, _trajectories(title, measuring))
 
 
 def _family(config: Mapping[str, Any]) -> str:
@@ -73,23 +58,7 @@ def _measured(pool: Pool) -> list[str]:
     return [metric for metric in pool.series if metric.startswith("gradient_variance/")]
 
 
-def _colors(pools: Iterable[Pool]) -> dict[str, str]:
-    names = {pool.config["estimator"]["name"] for pool in pools}
-    names |= {_estimator_of(metric) for pool in pools for metric in _measured(pool)}
-    others = sorted(names - set(COLORS))
-    return COLORS | {name: OTHER_COLORS[number % len(OTHER_COLORS)] for number, name in enumerate(others)}
-
-
-def _estimator_of(metric: str) -> str:
-    """The name in "gradient_variance/vimco(num_samples=10)"."""
-    label = metric.partition("/")[2]
-    try:
-        return parse_estimator(label).name
-    except ValueError:
-        return label
-
-
-def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
+def _curves(title: str, pools: Sequence[Pool]) -> Figure:
     """Bounds, variance, and train bound by time; one row for each model, for multi-sample bounds also for each size."""
     rows: dict[tuple, list[Pool]] = {}
     for pool in pools:
@@ -104,7 +73,11 @@ def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Fig
         for axes, (key, group) in zip(panels, sorted(rows.items()), strict=True):
             by_step, by_time, (device, clock) = axes[:3], axes[3:], clocks[key]
             for number, (pool, label, line) in enumerate(_labelled(group)):
-                style = {"color": colors[pool.config["estimator"]["name"]], "label": label, "linestyle": line}
+                style = {
+                    "color": palette.style_of(pool.config["estimator"]["name"]).color,
+                    "label": label,
+                    "linestyle": line,
+                }
                 curves = [pool.curve(metric) for metric in _metrics(pool.config)]
                 for ax, curve in zip(by_step, curves, strict=True):
                     _draw(ax, curve, style)
@@ -139,7 +112,7 @@ def _clock(pools: Sequence[Pool]) -> tuple[str, dict[int, float]]:
     return place[0], {number: own[place] for number, own in enumerate(times) if place in own}
 
 
-def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
+def _trajectories(title: str, pools: Sequence[Pool]) -> Figure:
     """The variances of several estimators along the training of one of them, one panel for each training."""
     with matplotlib.rc_context(STYLE):
         columns = min(2, len(pools))
@@ -147,12 +120,14 @@ def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) 
         figure = Figure(figsize=(1 + 5 * columns, 0.8 + 3.2 * rows), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).flat
         for ax, pool in zip(panels, pools, strict=False):
-            trained, seen = pool.config["estimator"]["name"], []
+            seen = []
             for metric in ["gradient_variance", *_measured(pool)]:
-                name, label = _estimator_of(metric) or trained, metric.partition("/")[2]
-                style = {"color": colors[name], "linestyle": LINES[seen.count(colors[name]) % len(LINES)]}
-                _draw(ax, pool.curve(metric), style | {"label": label or f"{estimator_name(pool.config)} (trains)"})
-                seen.append(colors[name])
+                label = metric.partition("/")[2]
+                style = palette.style_of(palette.spec_of(label).name if label else pool.config["estimator"]["name"])
+                line = palette.LINES[(palette.LINES.index(style.line) + seen.count(style)) % len(palette.LINES)]
+                label = palette.label_name(label) if label else f"{estimator_name(pool.config)} (trains)"
+                _draw(ax, pool.curve(metric), {"color": style.color, "linestyle": line, "label": label})
+                seen.append(style)
             ax.set_title(_plain(f"{model_name(pool.config)}, trained with {estimator_name(pool.config)}"))
             _finish([ax], "steps", log=[ax])
         for ax in list(figure.axes)[len(pools) :]:
@@ -187,8 +162,9 @@ def _labelled(pools: Sequence[Pool]) -> Iterator[tuple[Pool, str, str]]:
         fields = sorted({field for other in same for field in other.settings})
         fields = [field for field in fields if len({repr(other.settings.get(field)) for other in same}) > 1]
         known = [f"{field.rpartition('.')[2]} {pool.settings.get(field, 'default')}" for field in fields]
-        dashed = pool.config["estimator"]["name"] == "vimco"  # as in the paper
-        yield pool, ", ".join([name, *dict.fromkeys(known)]), LINES[(names[:number].count(name) + dashed) % len(LINES)]
+        first = palette.LINES.index(palette.style_of(pool.config["estimator"]["name"]).line)
+        line = palette.LINES[(first + names[:number].count(name)) % len(palette.LINES)]
+        yield pool, ", ".join([name, *dict.fromkeys(known)]), line
 
 
 def _draw(ax: Axes, curve: tuple[np.ndarray, np.ndarray, np.ndarray], style: Mapping[str, Any]) -> None:
@@ -214,7 +190,7 @@ def _finish(axes: Sequence[Axes], label: str, log: Sequence[Axes] = (), missing:
     last = max((line.get_xdata()[-1] for ax in axes for line in ax.get_lines()), default=1)
     for ax in axes:
         if not ax.get_lines():
-            ax.text(0.5, 0.5, missing, ha="center", va="center", transform=ax.transAxes, color="#555555")
+            ax.text(0.5, 0.5, missing, ha="center", va="center", transform=ax.transAxes, color=palette.NEUTRAL)
         elif ax in log and all(np.all(line.get_ydata() > 0) for line in ax.get_lines()):
             ax.set_yscale("log")
         ax.set(xlabel=label, xlim=(0, 1.03 * last))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from disarm_jax.report import paper
+from disarm_jax.report.palette import style_of
 
 
 def model_name(config: Mapping[str, Any]) -> str:
@@ -16,12 +16,13 @@ def model_name(config: Mapping[str, Any]) -> str:
 
 
 def estimator_name(config: Mapping[str, Any]) -> str:
-    """As in the paper's tables; one that the paper does not have, as in the config."""
+    """As in the paper's tables; with the size of a multi-sample bound."""
     name, size = config["estimator"]["name"], config["objective"]["num_samples"]
     if config["objective"]["name"] == "elbo":
-        return paper.ELBO.get(name, name)
-    known = {"multisample_disarm": "DisARM {}-pair", "vimco": "VIMCO {}-sample"}.get(name, name + " {}-sample")
-    return known.format(size) + ("s" if size > 1 else "")
+        return style_of(name).name
+    title = "DisARM" if name == "multisample_disarm" else style_of(name).name
+    pairs = "pair" if "disarm" in name else "sample"
+    return f"{title} {size}-{pairs}" + ("s" if size > 1 else "")
 
 
 def bound_title(metric: str) -> str:
