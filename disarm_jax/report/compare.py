@@ -41,7 +41,7 @@ class Cell(NamedTuple):
       remarks: what else there is to know.
       difference: ours less the paper's in combined standard errors, None unless comparable or a variant. A single seed
         has no standard error; the paper's spread between seeds, √5 times its standard error, then stands for ours.
-      evaluations: of f in a training step, per example.
+      evaluations: of f in a training step, per example; None without runs, or if the estimator does not tell.
       time: of a step of one seed, DisARM's on the same model and device being 1; None without such a pair.
       command: that would train it as the paper did.
     """
@@ -108,16 +108,15 @@ def compare(pools: Sequence[Pool], get_config: Callable[[str], ConfigDict]) -> C
       pools: our runs.
       get_config: from the name of a config file, without its ending, to its config.
     """
-    references = {place: paper.reference_of(place, get_config) for place in {place for place, _ in paper.NUMBERS}}
     places = [(paper.place_of(pool.config), pool) for pool in pools]
+    references = {place: paper.reference_of(place, get_config) for place, _ in places if place}
     cells, variants = {}, {}
     for place, split in paper.NUMBERS:
-        reference = references[place]
-        groups: dict[tuple, list[Cell]] = {(): [_cell(place, split, None, reference, pools)]}
+        groups: dict[tuple, list[Cell]] = {(): [_empty_cell(place, split)]}
         for found, pool in places:
             if found == place:
-                group = groups.setdefault(variants_of(pool.config, reference), [])
-                group.append(_cell(place, split, pool, reference, pools))
+                cell = _cell(place, split, pool, references[place], pools)
+                groups.setdefault(cell.variants, []).append(cell)
         cells[place, split] = min(groups.pop(()), key=_distance)
         found = [min(group, key=_distance) for group in groups.values()]
         variants[place, split] = tuple(cell for cell in found if cell.value)
@@ -134,30 +133,46 @@ def _distance(cell: Cell) -> tuple:
     return False, len(cell.reasons), -value.step, -len(value.seeds)
 
 
-def _cell(place: paper.Place, split: str, pool: Pool | None, reference: Mapping[str, Any], pools: Sequence) -> Cell:
-    metric, number = paper.metric_of(place, split), paper.NUMBERS[place, split]
-    value = pool.value(metric) if pool else None
-    settings = settings_against(pool, reference) if pool else ()
-    reasons = (*_steps_against(value), *settings) if value else ()
-    found = variants_of(pool.config, reference) if pool else ()
-    gap = difference(value, number) if value and not reasons else None
+def _empty_cell(place: paper.Place, split: str) -> Cell:
     return Cell(
-        place,
-        split,
-        metric,
-        found,
-        names_of(pool.config if pool else reference, reference),
-        number,
-        pool,
-        value,
-        _verdict(value, reasons, gap, all(variant.comparable for variant in found)),
-        not settings,
-        reasons,
-        _remarks(pool, value, metric) if pool else (),
-        gap,
-        evaluations_of(pool.config if pool else reference),
-        relative_time(pool, pools) if pool else None,
-        paper.command_of(place),
+        place=place,
+        split=split,
+        metric=paper.metric_of(place, split),
+        variants=(),
+        variant="",
+        paper=paper.NUMBERS[place, split],
+        pool=None,
+        value=None,
+        verdict=MISSING,
+        same_settings=False,
+        reasons=(),
+        remarks=(),
+        difference=None,
+        evaluations=None,
+        time=None,
+        command=paper.command_of(place),
+    )
+
+
+def _cell(place: paper.Place, split: str, pool: Pool, reference: Mapping[str, Any], pools: Sequence[Pool]) -> Cell:
+    cell = _empty_cell(place, split)
+    value = pool.value(cell.metric)
+    settings = settings_against(pool, reference)
+    reasons = (*_steps_against(value), *settings) if value else ()
+    found = variants_of(pool.config, reference)
+    gap = difference(value, cell.paper) if value and not reasons else None
+    return cell._replace(
+        variants=found,
+        variant=names_of(pool.config, reference),
+        pool=pool,
+        value=value,
+        verdict=_verdict(value, reasons, gap, all(variant.comparable for variant in found)),
+        same_settings=not settings,
+        reasons=reasons,
+        remarks=_remarks(pool, value, cell.metric),
+        difference=gap,
+        evaluations=evaluations_of(pool.config),
+        time=relative_time(pool, pools),
     )
 
 
