@@ -28,6 +28,7 @@ from absl import app, flags, logging
 
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
+from disarm_jax.report.palette import count
 from scripts import benchmark_cases as cases
 from scripts.benchmark_figure import draw
 from scripts.benchmark_table import as_markdown
@@ -141,7 +142,8 @@ class Worker:
 
 def measure_cores(cores: list[int], quick: bool, rounds: int) -> dict[str, Timing]:
     """Seconds of a step by how seeds, devices and processes share the cores: alone, and side by side."""
-    workers = {f"{seeds} seeds on one core": [Worker(cores[:1], seeds)] for seeds in ((1, 5) if quick else (1, 2, 5))}
+    numbers = (1, 5) if quick else (1, 2, 5)
+    workers = {f"{count(seeds, 'seed')} on one core": [Worker(cores[:1], seeds)] for seeds in numbers}
     workers["1 seed per core, one process"] = [Worker(cores, len(cores))]
     if not quick:
         workers["1 seed per core, one process each"] = [Worker([core]) for core in cores]

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from disarm_jax.report import palette
 from scripts.benchmark_table import rates_of_all_seeds
 
 
@@ -28,19 +29,26 @@ def draw(results: dict[str, Any], file: pathlib.Path) -> None:
 
 
 def _draw_bars(ax: Axes, rows: list[dict], peak: float) -> None:
-    places, place, groups = [], 0.0, {}
+    places, place, groups = [], 0.0, set()
     for row in rows:
-        if row["group"] not in groups:
-            place += 0.8  # a gap between models
-            groups[row["group"]] = f"C{len(groups)}"
+        place += 0.8 if row["group"] not in groups else 0  # a gap between models
+        groups.add(row["group"])
         places.append(place)
         place += 1
-    colors = [groups[row["group"]] for row in rows]
+    colors = [palette.style_of(_estimator(row)).color for row in rows]
     milliseconds = [1e3 * row["seconds"] for row in rows]
     ax.barh(places, milliseconds, xerr=[1e3 * row["spread"] for row in rows], color=colors, alpha=0.75, height=0.8)
     limits = [1e3 * (row["flops_by_hand"] or row["flops_by_xla"]) / peak for row in rows]
-    ax.plot(limits, places, linestyle="", marker="|", color="black", markersize=8, label="sgemm time of its operations")
-    ax.set_yticks(places, [f"{row['group']}: {row['name']}" for row in rows], fontsize=7)
+    ax.plot(
+        limits,
+        places,
+        linestyle="",
+        marker="|",
+        color=palette.LIMIT,
+        markersize=8,
+        label="sgemm time of its operations",
+    )
+    ax.set_yticks(places, [_name(row) for row in rows], fontsize=7)
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel="milliseconds per step, one core")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -51,10 +59,26 @@ def _draw_bars(ax: Axes, rows: list[dict], peak: float) -> None:
     ax.legend(loc="upper right", fontsize=8)
 
 
+def _estimator(row: dict) -> str:
+    """The estimator of a row such as "vimco, 2 samples"."""
+    return row["name"].partition(",")[0]
+
+
+def _name(row: dict) -> str:
+    """Model and estimator in words."""
+    _, comma, size = row["name"].partition(",")
+    size = "1 pair" if size.strip() == "1 pairs" else size.strip()
+    return f"{row['group']}: {palette.style_of(_estimator(row)).name}" + (f", {size}" if comma else "")
+
+
 def _draw_growth(ax: Axes, name: str, rows: list[dict], peak: float) -> None:
     values = [row["axis"] for row in rows]
-    ax.plot(values, [1e3 * row["seconds"] for row in rows], marker="o", label="step")
-    ax.plot(values, [1e3 * row["flops_by_hand"] / peak for row in rows], color="black", linestyle=":", label="sgemm")
+    ax.plot(
+        values, [1e3 * row["seconds"] for row in rows], marker="o", color=palette.style_of("disarm").color, label="step"
+    )
+    ax.plot(
+        values, [1e3 * row["flops_by_hand"] / peak for row in rows], color=palette.LIMIT, linestyle=":", label="sgemm"
+    )
     ax.set(xlabel=name, ylabel="ms", xscale="log", yscale="log")
     ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.minorticks_off()
@@ -64,7 +88,7 @@ def _draw_growth(ax: Axes, name: str, rows: list[dict], peak: float) -> None:
 
 def _draw_cores(ax: Axes, results: dict[str, Any]) -> None:
     rates = rates_of_all_seeds(results)
-    ax.barh(range(len(rates)), list(rates.values()), color="C0", alpha=0.75)
+    ax.barh(range(len(rates)), list(rates.values()), color=palette.style_of("disarm").color, alpha=0.75)
     ax.set_yticks(range(len(rates)), list(rates), fontsize=7)
     ax.invert_yaxis()
     ax.set(xlabel="steps/s of all seeds, linear DisARM")

@@ -43,10 +43,10 @@ def targets(results: dict[str, Any]) -> list[Target]:
     if deep := ratio("4 layers", "disarm", "2 layers", "disarm"):
         operations = [steps[f"{t} layers", "disarm"]["flops_by_hand"] for t in (4, 2)]
         per_row, per_operation = deep * 3 / 5, deep * operations[1] / operations[0]
-    five_seeds = cores["5 seeds on one core"] / cores["1 seeds on one core"]
+    five_seeds = cores["5 seeds on one core"] / cores["1 seed on one core"]
     two_cores = None
     if shared := [seconds for name, seconds in cores.items() if "per core" in name]:
-        two_cores = results["machine"]["cores"] * cores["1 seeds on one core"] / min(shared)
+        two_cores = results["machine"]["cores"] * cores["1 seed on one core"] / min(shared)
     return [
         Target("linear DisARM step, times the sgemm time of its operations", of_sgemm("linear"), 2.5),
         Target("nonlinear DisARM step, times the sgemm time of its operations", of_sgemm("nonlinear"), 2.0),

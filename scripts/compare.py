@@ -36,7 +36,7 @@ from disarm_jax.experiment.gradients import draw_gradients
 from disarm_jax.experiment.run import Run, load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
 from disarm_jax.experiment.variance import measure
-from disarm_jax.report.compare import evaluations_of
+from disarm_jax.report.times import evaluations_of
 from scripts.compare_figure import draw_comparison
 from scripts.variance import builder_of, fixed_batch, split_names, tunables_of
 

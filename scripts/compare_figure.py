@@ -2,19 +2,26 @@
 
 import itertools
 import pathlib
+import textwrap
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.transforms import Bbox
+
+from disarm_jax.report import palette
 
 FAR = 10  # times DisARM's
+_RINGS = [(radius, angle) for radius in (14, 20, 28, 38, 50, 65, 85) for angle in np.arange(0, 2 * np.pi, np.pi / 8)]
+_OFFSETS = [(6, 0), (-6, 0), (0, 8), (0, -8), (6, 6), (6, -6), (-6, 6), (-6, -6)]
+_OFFSETS += [(radius * np.cos(angle), radius * np.sin(angle)) for radius, angle in _RINGS]
 
 
 def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
     """Variance against time, both relative to DisARM; along a dotted line their product is the same."""
-    figure = Figure(figsize=(9, 6.5), layout="constrained")
+    figure = Figure(figsize=(9, 6.5), dpi=120, layout="constrained")
     ax = figure.subplots()
     # What is far off would squeeze the rest, and is named below instead.
     near = [row["time"] <= FAR and row["encoder"]["ratio"] <= FAR for row in point["estimators"]]
@@ -23,13 +30,13 @@ def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
     variances = np.array([row["encoder"]["ratio"] for row in rows])
     ends = np.array([0.7 * times.min(), 1.5 * times.max()])
     for product in 10.0 ** np.arange(-3, 4):
-        ax.plot(ends, product / ends, color="grey", linestyle=":", linewidth=0.8)
+        ax.plot(ends, product / ends, color=palette.NEUTRAL, linestyle=":", linewidth=0.8)
     labels = []
     for row, x, y in zip(rows, times, variances, strict=True):
         error = row["encoder"]["stderr"] / row["encoder"]["variance"] * y
-        color = "tab:red" if row["estimator"] == "disarm" else "tab:blue" if row["unbiased"] else "tab:gray"
+        color = palette.style_of(palette.spec_of(row["estimator"]).name).color
         ax.errorbar(x, y, yerr=2 * error, marker="o" if row["unbiased"] else "x", color=color, markersize=5)
-        labels.append((_label(row), x, y, color))
+        labels.append((palette.label_name(row["estimator"]), x, y, color))
     ax.set(xscale="log", yscale="log")
     ax.set_xticks([0.2, 0.5, 1, 2, 5, 10])
     ax.set(xlim=ends, ylim=(0.5 * variances.min(), 2 * variances.max()))
@@ -37,33 +44,37 @@ def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     kind = "nonlinear" if point["hidden"] else "linear"
-    ax.set_title(f"{point['dataset']}, {kind}, {len(point['latents'])} layer(s), step {point['step']:,}")
+    layers = palette.count(len(point["latents"]), "stochastic layer")
+    ax.set_title(f"{palette.own_name(point['dataset'])}, {kind}, {layers}, {palette.count(point['step'], 'step')}")
     far = [row for row, is_near in zip(point["estimators"], near, strict=True) if not is_near]
-    beyond = "; ".join(f"{_label(row)} at {row['time']:.2g}, {row['encoder']['ratio']:.3g}" for row in far)
-    xlabel = "time of an estimate ÷ DisARM's" + (f"\nbeyond (time, variance): {beyond}" if far else "")
+    names = {row["estimator"]: palette.label_name(row["estimator"]) for row in far}
+    beyond = [f"{names[row['estimator']]} at {row['time']:.2g}, {row['encoder']['ratio']:.3g}" for row in far]
+    beyond = textwrap.fill(f"beyond (time, variance): {'; '.join(beyond)}", 95) if far else ""
+    xlabel = f"time of an estimate ÷ DisARM's; crosses are biased\n{beyond}".rstrip()
     ax.set(xlabel=xlabel, ylabel="variance of the encoder's gradient ÷ DisARM's")
-    figure.draw_without_rendering()  # settles where the points are
     _write_labels(ax, labels)
-    figure.savefig(file, dpi=120)
-
-
-def _label(row: dict[str, Any]) -> str:
-    return row["estimator"].replace("num_samples", "K").replace("num_pairs", "pairs")
+    figure.savefig(file)
 
 
 def _write_labels(ax: Axes, labels: list[tuple[str, float, float, str]]) -> None:
-    """Names to the right of their points, from top to bottom, each moved down to where it covers none before it."""
-    height, width = 8.5, 3.9  # of a line and of a letter, in points
-    per_point = 72 / ax.figure.dpi
-    placed: list[tuple[float, float, float]] = []
+    """Names beside their points, each in the nearest place where it covers no point and no name before it."""
+    figure = ax.figure
+    figure.draw_without_rendering()  # settles where the points are
+    scale, inside = figure.dpi / 72, ax.get_window_extent()
+    points = [ax.transData.transform((x, y)) for _, x, y, _ in labels]
+    taken = [Bbox.from_bounds(x - 3 * scale, y - 3 * scale, 6 * scale, 6 * scale) for x, y in points]
     for label, x, y, color in sorted(labels, key=lambda entry: -entry[2]):
-        left, at = per_point * ax.transData.transform((x, y))
-        left, right, bottom = left + 5, left + 5 + width * len(label), at - 2.5
-        beside = [low for start, end, low in placed if start < right and left < end]
-        while hits := [low for low in beside if abs(low - bottom) < height]:
-            bottom = min(hits) - height
-        placed.append((left, right, bottom))
-        line = {"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
-        moved = line if at - bottom > height else None
-        place = {"xytext": (5, bottom - at), "textcoords": "offset points", "fontsize": 7, "color": color}
-        ax.annotate(label, (x, y), **place, arrowprops=moved)
+        place = {"xytext": (0, 0), "textcoords": "offset points", "va": "bottom"}
+        text = ax.annotate(label, (x, y), **place, fontsize=7, color=color)
+        size, at = text.get_window_extent(), ax.transData.transform((x, y))
+        for dx, dy in _OFFSETS:  # of the nearer edge of the text from the point, in points
+            left = at[0] + scale * dx - (size.width if dx < 0 else size.width / 2 if dx == 0 else 0)
+            box = Bbox.from_bounds(left, at[1] + scale * dy - size.height / 2, size.width, size.height)
+            fits = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            if fits and not box.padded(3 * scale, scale).count_overlaps(taken):
+                break
+        taken.append(box)
+        text.set_position(((box.x0 - at[0]) / scale, (box.y0 - at[1]) / scale))
+        if np.hypot(dx, dy) > 12:
+            end = ax.transData.inverted().transform((np.clip(at[0], box.x0, box.x1), np.clip(at[1], box.y0, box.y1)))
+            ax.plot([x, end[0]], [y, end[1]], color=color, linewidth=0.5)

@@ -1,10 +1,11 @@
 """Makes a report of run directories: the tables and figures of the paper with our numbers in them.
 
     python -m scripts.report --runs runs --out report
-    python -m scripts.report --runs runs/here,/elsewhere/runs --out report
+    python -m scripts.report --runs runs/here --runs /elsewhere/runs --out report
 
 Every run directory below `--runs` is read, finished or not; damaged ones are named and skipped. Open
-`report/index.html` first. The same tables are beside it as Markdown, CSV and LaTeX, the figures as PNG and PDF.
+`report/index.html` first: it begins with the verdict, which is also in `verdict.md`. The same tables are beside it as
+Markdown, CSV and LaTeX, the figures as PNG and PDF.
 """
 
 import importlib
@@ -24,11 +25,14 @@ from disarm_jax.report.figures import draw_all
 from disarm_jax.report.page import page
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
+from disarm_jax.report.verdict import give_verdict, histogram
+from disarm_jax.report.verdict import markdown as verdict_markdown
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
-    flags.DEFINE_list("runs", "runs", "Folders with run directories in them, at any depth.", flag_values=values)
+    what = "A folder with run directories in it, at any depth; repeatable."
+    flags.DEFINE_multi_string("runs", ["runs"], what, flag_values=values)
     flags.DEFINE_string("out", "report", "Folder for the report.", flag_values=values)
 
 
@@ -60,10 +64,13 @@ def make_report(folders: list[str], out: pathlib.Path) -> str:
         write_text(out / f"{table.name}.md", tables.markdown(table, comparison))
         write_text(out / f"{table.name}.csv", tables.as_csv(table, comparison))
         write_text(out / f"{table.name}.tex", tables.latex(table, comparison))
-    write_text(out / "other_runs.md", tables.others_markdown(comparison.others))
-    write_text(out / "other_runs.csv", tables.others_csv(comparison.others))
+    write_text(out / "other_runs.md", tables.others_markdown(comparison, pools))
+    write_text(out / "other_runs.csv", tables.others_csv(comparison, pools))
+    verdict = give_verdict(comparison)
+    write_text(out / "verdict.md", verdict_markdown(verdict))
+    differences = _save(histogram(verdict.cells), out / "differences") if verdict.cells else None
     figures = [(drawing.title, _save(drawing.figure, out / drawing.name)) for drawing in draw_all(pools)]
-    write_text(out / "index.html", page(comparison, pools, figures, problems))
+    write_text(out / "index.html", page(verdict, comparison, pools, differences, figures, problems))
     numbers = sum(cell.value is not None for cell in comparison.cells.values())
     return f"{len(runs)} runs, {len(pools)} configurations, {numbers} of {len(comparison.cells)} numbers of the paper"
 
@@ -81,7 +88,7 @@ def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Reads the runs and writes the report."""
     if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, folders separated by commas")
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, one --runs for each folder")
     out = pathlib.Path(values.out).expanduser()
     try:
         print(make_report(values.runs, out))

@@ -6,16 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
-LABELS = {
-    "arm": "ARM",
-    "disarm": "DisARM",
-    "rebar": "REBAR",
-    "reinforce": "REINFORCE",
-    "reinforce_loo": "REINFORCE LOO",
-    "relax": "RELAX",
-}
-COLORS = {"disarm": "tab:red", "relax": "tab:blue", "reinforce_loo": "tab:orange", "arm": "tab:green"}  # the paper's
-OTHER_COLORS = ("tab:purple", "tab:brown", "tab:pink", "tab:olive", "tab:cyan", "tab:gray")
+from disarm_jax.report import palette
+
 Curve = tuple[np.ndarray, np.ndarray]
 
 
@@ -28,8 +20,6 @@ def plot(traces: dict, ascents: dict[float, Curve], curves: dict[tuple, Curve], 
       curves: for each pair whose variance is known in closed form, σ(φ) and that variance.
       points: the steps of which estimates and Monte Carlo variances are drawn.
     """
-    others = sorted({name for _, name in traces} - set(COLORS))
-    colors = COLORS | {name: OTHER_COLORS[i % len(OTHER_COLORS)] for i, name in enumerate(others)}
     figure = Figure(figsize=(1.2 + 3.6 * len(ascents), 11), layout="constrained")
     axes = figure.subplots(4, len(ascents), squeeze=False)
     for p0, column in zip(ascents, axes.T, strict=True):
@@ -38,9 +28,9 @@ def plot(traces: dict, ascents: dict[float, Curve], curves: dict[tuple, Curve], 
             ax.tick_params(labelbottom=False)
         for (target, name), trace in traces.items():
             if target == p0:
-                _draw(column, trace, colors[name], LABELS.get(name, name), curves.get((p0, name)), points)
+                _draw(column, trace, palette.style_of(name), curves.get((p0, name)), points)
         for ax, exact in zip(column, ascents[p0], strict=False):
-            ax.plot(exact, color="black", linewidth=1, linestyle="--", label="exact gradient")
+            ax.plot(exact, color=palette.LIMIT, linewidth=1, linestyle="--", label="exact gradient")
         column[0].set(title=f"$p_0$ = {p0:g}")
         column[2].set(xlabel="iteration")
         column[3].set(xlabel="σ(φ)")
@@ -56,17 +46,19 @@ def plot(traces: dict, ascents: dict[float, Curve], curves: dict[tuple, Curve], 
     for ax, label in zip(axes[:, 0], ("σ(φ)", "gradient estimate", *["variance of the gradient"] * 2), strict=True):
         ax.set_ylabel(label)
     handles = axes[0, 0].get_legend_handles_labels()[0]
-    handles.append(Line2D([], [], color="grey", linestyle="", marker=".", label="estimates; Monte Carlo variance"))
-    handles.append(Line2D([], [], color="grey", label="exact variance"))
+    handles.append(
+        Line2D([], [], color=palette.NEUTRAL, linestyle="", marker=".", label="estimates; Monte Carlo variance")
+    )
+    handles.append(Line2D([], [], color=palette.NEUTRAL, label="exact variance"))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 2 * len(ascents)), frameon=False)
     return figure
 
 
-def _draw(column: np.ndarray, trace, color: str, label: str, curve: Curve | None, points: np.ndarray) -> None:
+def _draw(column: np.ndarray, trace, style: palette.Style, curve: Curve | None, points: np.ndarray) -> None:
     """One estimator's lines and points in the four panels of one p0."""
-    line = {"color": color, "linewidth": 1.3}
-    dots = {"color": color, "linestyle": "", "marker": ".", "markersize": 4.5, "markeredgewidth": 0, "alpha": 0.6}
-    column[0].plot(trace.probability, **line, label=label)
+    line = {"color": style.color, "linestyle": style.line, "linewidth": 1.3}
+    dots = {"color": style.color, "linestyle": "", "marker": ".", "markersize": 4.5, "markeredgewidth": 0, "alpha": 0.6}
+    column[0].plot(trace.probability, **line, label=style.name)
     column[1].plot(points, trace.gradient[points], **dots)
     column[2].plot(points, trace.variance[points], **dots)
     column[3].plot(trace.probability[points], trace.variance[points], **dots)

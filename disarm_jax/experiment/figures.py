@@ -10,12 +10,15 @@ from matplotlib import figure as figures
 from matplotlib.axes import Axes
 
 from disarm_jax import data
+from disarm_jax.experiment import choices
 from disarm_jax.experiment.run import Prepared
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.step import State
 from disarm_jax.files import whole_file
+from disarm_jax.report import palette
 
 COLUMNS = 20
+MARKERS = ("o", "s", "^", "D")
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
 
 
@@ -42,13 +45,21 @@ def draw_curves(run_dir: RunDir) -> None:
     bounds = [name for name in names if name not in tunables + variances]
     panels = {"objective and bounds, nats": bounds, "gradient variance of the encoder": variances}
     panels |= {"tunables of the estimator": tunables} if tunables else {}
-    labels = {"objective": "objective (running mean)", "gradient_variance": config["estimator"]["name"]}
+    trained, options = config["estimator"]["name"], config["estimator"]["options"]
+    own = palette.style_of(trained)
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
         for axes, (title, shown) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
-            means = [
-                _draw(axes, *series(rows, name), labels.get(name, name.partition("/")[2] or name)) for name in shown
-            ]
+            means = []
+            for number, name in enumerate(shown):
+                label, style = name.partition("/")[2] or name.replace("_", " "), own
+                line = palette.LINES[number % len(palette.LINES)]  # all of the same estimator
+                if shown is variances:
+                    measured = name.partition("/")[2] or str(choices.EstimatorSpec(trained, options))
+                    label, style = palette.label_name(measured), palette.style_of(palette.spec_of(measured).name)
+                    line = style.line
+                look = {"color": style.color, "linestyle": line, "marker": MARKERS[number % len(MARKERS)]}
+                means.append(_draw(axes, *series(rows, name), label=label, **look))
             if shown is bounds:  # the first steps would squeeze the rest
                 axes.set_ylim(bottom=min(np.min(mean[len(mean) // 10 :]) for mean in means))
             if shown is variances:
@@ -56,20 +67,20 @@ def draw_curves(run_dir: RunDir) -> None:
             axes.set(title=title, xlabel="steps")
             axes.legend(fontsize=8)
         latents, hidden = (str(config["model"][name])[1:-1] or "none" for name in ("latents", "hidden"))
-        figure.suptitle(
-            f"{config['estimator']['name']} on {config['dataset']['name']}, latents {latents}, hidden {hidden}",
-            fontsize=10,
-        )
+        dataset = palette.own_name(config["dataset"]["name"])
+        figure.suptitle(f"{own.name} on {dataset}, latents {latents}, hidden {hidden}", fontsize=10)
         _save(figure, run_dir.curves)
 
 
-def _draw(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str) -> np.ndarray:
+def _draw(axes: Axes, steps: np.ndarray, values: np.ndarray, **style: Any) -> np.ndarray:
     """A curve of the mean over seeds, `values` being `[steps, S]`, with a band of one standard error; the mean."""
     mean = values.mean(axis=1)
-    (line,) = axes.plot(steps, mean, marker="o" if len(steps) < 30 else "", markersize=3, label=label)
+    if len(steps) >= 30:
+        style["marker"] = ""
+    axes.plot(steps, mean, markersize=4, linewidth=1.4, **style)
     if values.shape[1] > 1:
         error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-        axes.fill_between(steps, mean - error, mean + error, color=line.get_color(), alpha=0.25, linewidth=0)
+        axes.fill_between(steps, mean - error, mean + error, color=style["color"], alpha=0.25, linewidth=0)
     return mean
 
 

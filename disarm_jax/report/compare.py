@@ -2,20 +2,23 @@
 
 A cell is comparable if it was trained for the paper's number of steps, on the paper's version of the data, with every
 setting that decides what is learnt as in the config file of the experiment. Fewer seeds only widen the standard error.
+Runs that differ by a named variant stand beside the reference in rows of their own.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from disarm_jax.data import recorded
-from disarm_jax.experiment import choices
 from disarm_jax.report import paper
+from disarm_jax.report.palette import count
 from disarm_jax.report.pools import Pool, Value, settings_of
+from disarm_jax.report.times import RelativeTime, evaluations_of, relative_time, time_remark
+from disarm_jax.report.variants import Variant, names_of, variants_of
 
-MATCH, DIFFERS, ONE_SEED = "match", "differs", "one seed"
+MATCH, DIFFERS, VARIANT = "match", "differs", "variant"
 NOT_COMPARABLE, MISSING = "not comparable", "missing"
 MATCH_WITHIN = 2.0  # combined standard errors
 
@@ -27,50 +30,75 @@ class Cell(NamedTuple):
       place: where it stands, up to the split.
       split: "train" or "test".
       metric: what runs call it.
+      variants: by which it differs from the reference.
+      variant: what its estimator's name has to add, see `variants`; empty for most.
       paper: the paper's number.
       pool: our runs, None if there are none.
       value: our number, None if there is none yet.
       verdict: one of the words above.
+      same_settings: whether nothing but the number of steps, and named variants, tells it from the reference.
       reasons: why the two are not comparable.
       remarks: what else there is to know.
-      difference: ours less the paper's in combined standard errors, None unless comparable. A single seed has no
-        standard error; the paper's spread between seeds, √5 times its standard error, then stands for ours.
-      evaluations: of f in a training step, per example.
-      relative_time: of a step of one seed, DisARM's on the same model and device being 1; None without such a pair.
-      device: on which these times were taken; empty if there are none.
+      difference: ours less the paper's in combined standard errors, None unless comparable or a variant. A single seed
+        has no standard error; the paper's spread between seeds, √5 times its standard error, then stands for ours.
+      evaluations: of f in a training step, per example; None without runs, or if the estimator does not tell.
+      time: of a step of one seed, DisARM's on the same model and device being 1; None without such a pair.
       command: that would train it as the paper did.
     """
 
     place: paper.Place
     split: str
     metric: str
+    variants: tuple[Variant, ...]
+    variant: str
     paper: paper.Number
     pool: Pool | None
     value: Value | None
     verdict: str
+    same_settings: bool
     reasons: tuple[str, ...]
     remarks: tuple[str, ...]
     difference: float | None
     evaluations: int | None
-    relative_time: float | None
-    device: str
+    time: RelativeTime | None
     command: str
+
+    @property
+    def name(self) -> str:
+        """The estimator as in the paper's tables, with its variant."""
+        return ", ".join(filter(None, [(paper.ELBO | paper.MULTISAMPLE)[self.place.column], self.variant]))
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is part of the verdict."""
+        return self.verdict in (MATCH, DIFFERS)
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether its difference rests on a single seed of ours."""
+        return self.value is not None and self.value.stderr is None
 
 
 class Comparison(NamedTuple):
     """All tables.
 
     Attributes:
-      cells: by place and split.
+      cells: by place and split, those of the reference.
+      variants: of the same places, those that differ by a named variant, if there are any.
       others: pools that stand in no table: the paper has no such cell, or another pool is closer to the paper's.
     """
 
     cells: dict[tuple[paper.Place, str], Cell]
+    variants: dict[tuple[paper.Place, str], tuple[Cell, ...]]
     others: list[Pool]
 
-    def of_block(self, block: paper.Block) -> list[list[Cell]]:
-        """The cells of a part of a table, row by row."""
-        return [[self.cells[paper.Place(*row, column), block.split] for column in block.columns] for row in block.rows]
+    def at(self, place: paper.Place, split: str) -> list[Cell]:
+        """The cells of a place: the reference first, then its variants."""
+        return [self.cells[place, split], *self.variants[place, split]]
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell, each once."""
+        return [cell for key in self.cells for cell in self.at(*key)]
 
 
 def compare(pools: Sequence[Pool], get_config: Callable[[str], ConfigDict]) -> Comparison:
@@ -80,56 +108,81 @@ def compare(pools: Sequence[Pool], get_config: Callable[[str], ConfigDict]) -> C
       pools: our runs.
       get_config: from the name of a config file, without its ending, to its config.
     """
-    references = {place: paper.reference_of(place, get_config) for place in {place for place, _ in paper.NUMBERS}}
     places = [(paper.place_of(pool.config), pool) for pool in pools]
-    cells = {}
+    references = {place: paper.reference_of(place, get_config) for place, _ in places if place}
+    cells, variants = {}, {}
     for place, split in paper.NUMBERS:
-        candidates = [pool for found, pool in places if found == place] or [None]
-        found = [_cell(place, split, pool, references[place], pools) for pool in candidates]
-        cells[place, split] = min(found, key=_distance)
-    shown = {id(cell.pool) for cell in cells.values()}
-    return Comparison(cells, [pool for pool in pools if id(pool) not in shown])
+        groups: dict[tuple, list[Cell]] = {(): [_empty_cell(place, split)]}
+        for found, pool in places:
+            if found == place:
+                cell = _cell(place, split, pool, references[place], pools)
+                groups.setdefault(cell.variants, []).append(cell)
+        cells[place, split] = min(groups.pop(()), key=_distance)
+        found = [min(group, key=_distance) for group in groups.values()]
+        variants[place, split] = tuple(cell for cell in found if cell.value)
+    comparison = Comparison(cells, variants, [])
+    shown = {id(cell.pool) for cell in comparison.all_cells()}
+    return comparison._replace(others=[pool for pool in pools if id(pool) not in shown])
 
 
 def _distance(cell: Cell) -> tuple:
     """Orders the candidates for a cell: the fewest reasons against it, then the most steps, then the most seeds."""
     value = cell.value
-    return value is None, len(cell.reasons), *((-value.step, -len(value.seeds)) if value else ())
+    if value is None:
+        return True, cell.pool is None
+    return False, len(cell.reasons), -value.step, -len(value.seeds)
 
 
-def _cell(place: paper.Place, split: str, pool: Pool | None, reference: Mapping[str, Any], pools: Sequence) -> Cell:
-    metric, number = paper.metric_of(place, split), paper.NUMBERS[place, split]
-    value = pool.value(metric) if pool else None
-    reasons = reasons_against(pool, value, reference) if pool and value else ()
-    remarks = _remarks(pool, value, metric) if pool else ()
-    gap = difference(value, number) if value and not reasons else None
-    evaluations = evaluations_of(pool.config if pool else reference)
-    time, device = relative_time(pool, pools) if pool else (None, "")
+def _empty_cell(place: paper.Place, split: str) -> Cell:
     return Cell(
-        place,
-        split,
-        metric,
-        number,
-        pool,
-        value,
-        _verdict(value, reasons, gap),
-        reasons,
-        remarks,
-        gap,
-        evaluations,
-        time,
-        device,
-        paper.command_of(place),
+        place=place,
+        split=split,
+        metric=paper.metric_of(place, split),
+        variants=(),
+        variant="",
+        paper=paper.NUMBERS[place, split],
+        pool=None,
+        value=None,
+        verdict=MISSING,
+        same_settings=False,
+        reasons=(),
+        remarks=(),
+        difference=None,
+        evaluations=None,
+        time=None,
+        command=paper.command_of(place),
     )
 
 
-def _verdict(value: Value | None, reasons: Sequence[str], gap: float | None) -> str:
+def _cell(place: paper.Place, split: str, pool: Pool, reference: Mapping[str, Any], pools: Sequence[Pool]) -> Cell:
+    cell = _empty_cell(place, split)
+    value = pool.value(cell.metric)
+    settings = settings_against(pool, reference)
+    reasons = (*_steps_against(value), *settings) if value else ()
+    found = variants_of(pool.config, reference)
+    gap = difference(value, cell.paper) if value and not reasons else None
+    return cell._replace(
+        variants=found,
+        variant=names_of(pool.config, reference),
+        pool=pool,
+        value=value,
+        verdict=_verdict(value, reasons, gap, all(variant.comparable for variant in found)),
+        same_settings=not settings,
+        reasons=reasons,
+        remarks=_remarks(pool, value, cell.metric),
+        difference=gap,
+        evaluations=evaluations_of(pool.config),
+        time=relative_time(pool, pools),
+    )
+
+
+def _verdict(value: Value | None, reasons: Sequence[str], gap: float | None, comparable: bool) -> str:
     if value is None:
         return MISSING
     if reasons or gap is None:
         return NOT_COMPARABLE
-    if value.stderr is None:
-        return ONE_SEED
+    if not comparable:
+        return VARIANT
     return MATCH if abs(gap) <= MATCH_WITHIN else DIFFERS
 
 
@@ -143,13 +196,16 @@ def difference(value: Value, number: paper.Number) -> float:
     return (value.mean - number.mean) / math.hypot(stderr, number.stderr)
 
 
-def reasons_against(pool: Pool, value: Value, reference: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why a number is not comparable with the paper's; nothing if it is."""
+def _steps_against(value: Value) -> tuple[str, ...]:
+    return () if value.step == paper.STEPS else (f"{value.step:,} steps instead of {paper.STEPS:,}",)
+
+
+def settings_against(pool: Pool, reference: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings and data that keep a pool from being comparable, whatever its steps; named variants do not."""
     reasons = []
-    if value.step != paper.STEPS:
-        reasons.append(f"{value.step:,} steps instead of {paper.STEPS:,}")
     ours, theirs = pool.settings, settings_of(reference)
-    for field in sorted(ours.keys() | theirs.keys()):
+    variants = {variant.field for variant in variants_of(pool.config, reference)}
+    for field in sorted((ours.keys() | theirs.keys()) - variants):
         if ours.get(field) != theirs.get(field):
             reasons.append(f"{field} is {_shown(ours, field)} instead of {_shown(theirs, field)}")
     sums = recorded.ARRAYS[reference["dataset"]["name"]]
@@ -176,56 +232,8 @@ def _remarks(pool: Pool, value: Value | None, metric: str) -> tuple[str, ...]:
     if repeated := [str(seed) for seed in pool.repeated if seed in value.seeds]:
         remarks.append(f"seed {', '.join(repeated)}: in several run directories, counted once")
     if len(value.seeds) != paper.SEEDS:
-        remarks.append(f"{len(value.seeds)} seed{'s' if len(value.seeds) > 1 else ''} instead of {paper.SEEDS}")
+        remarks.append(f"{count(len(value.seeds), 'seed')} instead of {paper.SEEDS}")
+    remarks += pool.code_remarks(metric)
+    if remark := time_remark(pool):
+        remarks.append(remark)
     return tuple(remarks)
-
-
-def evaluations_of(config: Mapping[str, Any]) -> int | None:
-    """Evaluations of f per example in a training step; None for an own estimator, which does not tell.
-
-    With T stochastic layers 1 + T (n − 1) for groups of n samples, RELAX 1 + 2 T.
-    """
-    name, latents = config["estimator"]["name"], config["model"]["latents"]
-    layers, known = len(latents), choices.estimators_for(latents)
-    if name not in known.estimator_names():
-        return None
-    if layers > 1 and name == "relax":
-        return 1 + 2 * layers
-    try:
-        evaluations = known.estimator_info(name, **config["estimator"]["options"]).evaluations
-    except (TypeError, ValueError):  # options of a later version
-        return None
-    if evaluations == "D + 1":
-        evaluations = latents[0] + 1
-    return 1 + layers * (evaluations - 1) if layers > 1 else evaluations
-
-
-def relative_time(pool: Pool, pools: Iterable[Pool]) -> tuple[float | None, str]:
-    """Time per step and seed in that of DisARM, and the device: the same one, with as many seeds at a time."""
-    own = step_times(pool)
-    for other in pools:
-        if other.config["estimator"]["name"] in ("disarm", "multisample_disarm") and _work(other) == _work(pool):
-            for where, seconds in step_times(other).items():
-                if where in own:
-                    return own[where] / seconds, where[0]
-    return None, ""
-
-
-def _work(pool: Pool) -> tuple:
-    """What two runs must have in common for their times to be about their estimators alone."""
-    config = pool.config
-    bound = config["objective"]["name"] == "multisample"
-    size = evaluations_of(config) if bound else None  # K pairs are compared with 2K samples
-    model = config["model"]
-    shape = (model["name"], model["latents"], model["hidden"])
-    return config["dataset"]["name"], shape, config["batch_size"], bound, size
-
-
-def step_times(pool: Pool) -> dict[tuple[str, int], float]:
-    """Seconds per step of a seed, by device and seeds at a time; of finished runs that measure no other estimators."""
-    times = {}
-    for run in pool.runs:
-        measures = (run.config.get("variance") or {}).get("estimators")
-        if run.device and run.seconds_per_step and not measures:
-            times.setdefault((run.device, len(run.config["seeds"])), run.seconds_per_step)
-    return times

@@ -1,41 +1,32 @@
 """The figures of the paper from our runs: bounds and gradient variance against steps, and a bound against time.
 
-One figure for each data set and family of models. The band is one standard error over seeds; the same estimator has the
-same colour in every figure. The colours are Okabe and Ito's, which colour-blind readers can tell apart.
+One figure for each data set and family of models. The band is one standard error over seeds; colours are those of
+`palette`. Curves of the paper's experiments have the paper's final numbers as horizontal lines. A row of panels has
+bounds of one number of samples only.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from disarm_jax.experiment.choices import parse_estimator
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.figures import STYLE
-from disarm_jax.report import paper
-from disarm_jax.report.compare import evaluations_of, step_times
-from disarm_jax.report.names import bound_title, estimator_name, model_name
+from disarm_jax.report import palette, paper
+from disarm_jax.report.names import bound_title, dataset_name, distinct_names, estimator_name, model_name
 from disarm_jax.report.pools import Pool
+from disarm_jax.report.provenance import differing_codes, listed_codes
+from disarm_jax.report.times import evaluations_of, step_times
 
-COLORS = {
-    "disarm": "#D55E00",
-    "multisample_disarm": "#D55E00",
-    "relax": "#0072B2",
-    "reinforce_loo": "#E69F00",
-    "arm": "#009E73",
-    "vimco": "#56B4E9",
-    "rebar": "#CC79A7",
-    "interpolated": "#000000",
-    "reinforce": "#999999",
-}
-OTHER_COLORS = ("#882255", "#117733", "#88CCEE", "#AA4499", "#DDCC77", "#332288")  # Tol's, for all other estimators
-LINES = ("-", "--", ":", "-.")
 FAMILIES = {"elbo": "ELBO, one stochastic layer", "layers": "ELBO, several layers", "multisample": "multi-sample bound"}
 
 
@@ -49,18 +40,19 @@ class Drawing(NamedTuple):
 
 def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
     """Every figure that our runs have data for."""
-    colors = _colors(pools)
-    groups: dict[tuple[str, str], list[Pool]] = {}
+    groups: dict[tuple[str, str, str], list[Pool]] = {}
     for pool in pools:
         if pool.series:
-            groups.setdefault((pool.config["dataset"]["name"], _family(pool.config)), []).append(pool)
-    for (dataset, family), group in sorted(groups.items()):
-        name = re.sub(r"[^\w-]+", "_", f"{dataset}_{family}")
-        title = f"{paper.DATASETS.get(dataset, dataset)}: {FAMILIES[family]}"
-        yield Drawing(name, title, _curves(title, group, colors))
+            dataset = pool.config["dataset"]
+            file = str(dataset.get("path") or "") if dataset["name"] == "npz" else ""
+            groups.setdefault((dataset["name"], file, _family(pool.config)), []).append(pool)
+    for (dataset, file, family), group in sorted(groups.items()):
+        name = re.sub(r"[^\w-]+", "_", "_".join(filter(None, [dataset, file, family])))
+        title = f"{dataset_name(group[0].config)}: {FAMILIES[family]}"
+        yield Drawing(name, title, _curves(title, group))
         if measuring := [pool for pool in group if _measured(pool)]:
             title = f"{title}, variances along one trajectory"
-            yield Drawing(f"{name}_variance", title, _trajectories(title, measuring, colors))
+            yield Drawing(f"{name}_variance", title, _trajectories(title, measuring))
 
 
 def _family(config: Mapping[str, Any]) -> str:
@@ -73,46 +65,29 @@ def _measured(pool: Pool) -> list[str]:
     return [metric for metric in pool.series if metric.startswith("gradient_variance/")]
 
 
-def _colors(pools: Iterable[Pool]) -> dict[str, str]:
-    names = {pool.config["estimator"]["name"] for pool in pools}
-    names |= {_estimator_of(metric) for pool in pools for metric in _measured(pool)}
-    others = sorted(names - set(COLORS))
-    return COLORS | {name: OTHER_COLORS[number % len(OTHER_COLORS)] for number, name in enumerate(others)}
-
-
-def _estimator_of(metric: str) -> str:
-    """The name in "gradient_variance/vimco(num_samples=10)"."""
-    label = metric.partition("/")[2]
-    try:
-        return parse_estimator(label).name
-    except ValueError:
-        return label
-
-
-def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
-    """Bounds, variance, and train bound by time; one row for each model, for multi-sample bounds also for each size."""
-    rows: dict[tuple, list[Pool]] = {}
-    for pool in pools:
-        rows.setdefault(_row(pool.config), []).append(pool)
+def _curves(title: str, pools: Sequence[Pool]) -> Figure:
+    """Bounds, variance, and train bound by time; one row for each model and number of samples of the bounds."""
+    rows = _rows(pools)
     for group in rows.values():
         group.sort(key=lambda pool: _rank(pool.config))
     clocks = {key: _clock(group) for key, group in rows.items()}
+    styles = _styles(pools)
     columns = 4 if any(clock for _, clock in clocks.values()) else 3
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.6 * columns, 0.8 + 2.9 * len(rows)), layout="constrained")
         panels = figure.subplots(len(rows), columns, squeeze=False)
         for axes, (key, group) in zip(panels, sorted(rows.items()), strict=True):
             by_step, by_time, (device, clock) = axes[:3], axes[3:], clocks[key]
-            for number, (pool, label, line) in enumerate(_labelled(group)):
-                style = {"color": colors[pool.config["estimator"]["name"]], "label": label, "linestyle": line}
-                curves = [pool.curve(metric) for metric in _metrics(pool.config)]
+            metrics = _metrics(group[0].config)
+            for number, pool in enumerate(group):
+                style = styles[id(pool)]
+                curves = [pool.curve(metric) for metric in metrics]
                 for ax, curve in zip(by_step, curves, strict=True):
                     _draw(ax, curve, style)
                 if number in clock:
                     steps, *train = curves[0]
                     _draw(by_time[0], (steps * clock[number] / 60, *train), style)
-            train, test, _ = zip(*(map(bound_title, _metrics(pool.config)) for pool in group), strict=True)
-            train, test = (", ".join(dict.fromkeys(names)) for names in (train, test))
+            train, test = map(bound_title, metrics[:2])
             titles = (f"{key[-1]}: {train}", test, "gradient variance of the encoder", f"{train}, by time")
             for ax, text in zip(axes, titles, strict=False):
                 ax.set_title(_plain(text))
@@ -120,10 +95,26 @@ def _curves(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Fig
                 _without_start(ax)
             _finish(by_step, "steps", log=axes[2:3])
             _finish(by_time, f"minutes of training / seeds\n{_plain(device)}", missing="no times to compare")
+            for ax, split, metric in zip(axes, ("train", "test"), metrics, strict=False):
+                _draw_paper(ax, group, split, metric)
             for ax in by_time:
                 ax.set_ylim(axes[0].get_ylim())
             axes[0].set_ylabel("nats")
         return _with_legend(figure, title)
+
+
+def _draw_paper(ax: Axes, pools: Sequence[Pool], split: str, metric: str) -> None:
+    """The paper's final number and its standard error as a line and a band, for each estimator that was drawn."""
+    places = dict.fromkeys(paper.place_of(pool.config) for pool in pools if metric in pool.series)
+    places.pop(None, None)
+    numbers = {place: paper.NUMBERS[place, split] for place in places if paper.metric_of(place, split) == metric}
+    ends, (low, high) = ax.get_xlim(), ax.get_ylim()
+    for place, (mean, stderr) in numbers.items():
+        color = palette.style_of(paper.estimator_of(place)).color
+        ax.hlines(mean, *ends, color=color, linewidth=0.8, linestyle="--")
+        ax.fill_between(ends, mean - stderr, mean + stderr, color=color, alpha=0.12, linewidth=0)
+        low, high = min(low, mean - 3 * stderr), max(high, mean + 3 * stderr)
+    ax.set(xlim=ends, ylim=(low, high))
 
 
 def _clock(pools: Sequence[Pool]) -> tuple[str, dict[int, float]]:
@@ -136,10 +127,10 @@ def _clock(pools: Sequence[Pool]) -> tuple[str, dict[int, float]]:
     (place, count), *_ = places.most_common(1) or [(None, 0)]
     if count < 2:
         return "", {}
-    return place[0], {number: own[place] for number, own in enumerate(times) if place in own}
+    return place[0], {number: own[place].median for number, own in enumerate(times) if place in own}
 
 
-def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) -> Figure:
+def _trajectories(title: str, pools: Sequence[Pool]) -> Figure:
     """The variances of several estimators along the training of one of them, one panel for each training."""
     with matplotlib.rc_context(STYLE):
         columns = min(2, len(pools))
@@ -147,12 +138,18 @@ def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) 
         figure = Figure(figsize=(1 + 5 * columns, 0.8 + 3.2 * rows), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).flat
         for ax, pool in zip(panels, pools, strict=False):
-            trained, seen = pool.config["estimator"]["name"], []
+            seen = []
+            last = max(pool.value(metric).step for metric in _measured(pool))
             for metric in ["gradient_variance", *_measured(pool)]:
-                name, label = _estimator_of(metric) or trained, metric.partition("/")[2]
-                style = {"color": colors[name], "linestyle": LINES[seen.count(colors[name]) % len(LINES)]}
-                _draw(ax, pool.curve(metric), style | {"label": label or f"{estimator_name(pool.config)} (trains)"})
-                seen.append(colors[name])
+                label = metric.partition("/")[2]
+                style = palette.style_of(palette.spec_of(label).name if label else pool.config["estimator"]["name"])
+                line = palette.LINES[(palette.LINES.index(style.line) + seen.count(style)) % len(palette.LINES)]
+                label = palette.label_name(label) if label else f"{estimator_name(pool.config)} (trains)"
+                steps, *values = pool.curve(metric)
+                shown = steps <= last
+                curve = (steps[shown], *(value[shown] for value in values))
+                _draw(ax, curve, {"color": style.color, "linestyle": line, "label": label})
+                seen.append(style)
             ax.set_title(_plain(f"{model_name(pool.config)}, trained with {estimator_name(pool.config)}"))
             _finish([ax], "steps", log=[ax])
         for ax in list(figure.axes)[len(pools) :]:
@@ -160,11 +157,28 @@ def _trajectories(title: str, pools: Sequence[Pool], colors: Mapping[str, str]) 
         return _with_legend(figure, title)
 
 
+def _rows(pools: Sequence[Pool]) -> dict[tuple, list[Pool]]:
+    """The pools of each row; those not a tenth as long as the longest have a row, and an axis, of their own."""
+    rows: dict[tuple, list[Pool]] = {}
+    for pool in sorted(pools, key=_length, reverse=True):
+        *key, title = _row(pool.config)
+        longest = [group[0] for (*other, _, _), group in rows.items() if other == key]  # from the longest row on
+        first = next((group for group in longest if _length(pool) >= 0.1 * _length(group)), pool)
+        title += f", {_short(_length(first))} steps" if longest and first is not longest[0] else ""
+        rows.setdefault((*key, -_length(first), title), []).append(pool)
+    return rows
+
+
+def _length(pool: Pool) -> int:
+    return max(run.step for run in pool.runs)
+
+
 def _row(config: Mapping[str, Any]) -> tuple:
-    """Sorts the rows of a figure; the last entry is the row's title."""
-    model, name = config["model"], model_name(config)
+    """Sorts the rows of a figure, one for each model and pair of bounds; the last entry is the row's title."""
+    model, name, samples = config["model"], model_name(config), split_samples(config)
     size = evaluations_of(config) or 0 if config["objective"]["name"] == "multisample" else 0
-    return len(model["latents"]), bool(model["hidden"]), size, name + (f", {size} samples" if size else "")
+    bounds = samples["train"], samples["test"]
+    return len(model["latents"]), bool(model["hidden"]), size, *bounds, name + (f", {size} samples" if size else "")
 
 
 def _rank(config: Mapping[str, Any]) -> tuple:
@@ -179,16 +193,23 @@ def _metrics(config: Mapping[str, Any]) -> tuple[str, str, str]:
     return bound_name("train", samples["train"]), bound_name("test", samples["test"]), "gradient_variance"
 
 
-def _labelled(pools: Sequence[Pool]) -> Iterator[tuple[Pool, str, str]]:
-    """Pools with label and line style; those of the same estimator are told apart by the settings that differ."""
-    names = [estimator_name(pool.config) for pool in pools]
-    for number, (pool, name) in enumerate(zip(pools, names, strict=True)):
-        same = [other for other, other_name in zip(pools, names, strict=True) if other_name == name]
-        fields = sorted({field for other in same for field in other.settings})
-        fields = [field for field in fields if len({repr(other.settings.get(field)) for other in same}) > 1]
-        known = [f"{field.rpartition('.')[2]} {pool.settings.get(field, 'default')}" for field in fields]
-        dashed = pool.config["estimator"]["name"] == "vimco"  # as in the paper
-        yield pool, ", ".join([name, *dict.fromkeys(known)]), LINES[(names[:number].count(name) + dashed) % len(LINES)]
+def _styles(pools: Sequence[Pool]) -> dict[int, dict[str, Any]]:
+    """Label, colour and line by id of the pool; the label names the commits of runs made by different code."""
+    groups: dict[tuple, list[Pool]] = {}
+    for pool in sorted(pools, key=_length, reverse=True):
+        groups.setdefault(_row(pool.config), []).append(pool)
+    styles = {}
+    for group in groups.values():
+        seen: list[str] = []
+        for pool, label in zip(group, distinct_names(group), strict=True):
+            name = pool.config["estimator"]["name"]
+            style = palette.style_of(name)
+            line = palette.LINES[(palette.LINES.index(style.line) + seen.count(name)) % len(palette.LINES)]
+            seen.append(name)
+            codes = differing_codes(code for run in pool.runs for code in run.codes)
+            label += f" [{listed_codes(codes)}]" if codes else ""
+            styles[id(pool)] = {"color": style.color, "linestyle": line, "label": label}
+    return styles
 
 
 def _draw(ax: Axes, curve: tuple[np.ndarray, np.ndarray, np.ndarray], style: Mapping[str, Any]) -> None:
@@ -214,7 +235,7 @@ def _finish(axes: Sequence[Axes], label: str, log: Sequence[Axes] = (), missing:
     last = max((line.get_xdata()[-1] for ax in axes for line in ax.get_lines()), default=1)
     for ax in axes:
         if not ax.get_lines():
-            ax.text(0.5, 0.5, missing, ha="center", va="center", transform=ax.transAxes, color="#555555")
+            ax.text(0.5, 0.5, missing, ha="center", va="center", transform=ax.transAxes, color=palette.NEUTRAL)
         elif ax in log and all(np.all(line.get_ydata() > 0) for line in ax.get_lines()):
             ax.set_yscale("log")
         ax.set(xlabel=label, xlim=(0, 1.03 * last))
@@ -240,13 +261,16 @@ def _short(number: float) -> str:
 
 def _with_legend(figure: Figure, title: str) -> Figure:
     """One legend for all panels."""
-    entries = {}
+    entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
+    if any(isinstance(drawn, LineCollection) for ax in figure.axes for drawn in ax.collections):
+        line = Line2D([], [], color=palette.NEUTRAL, linewidth=0.8, linestyle="--")
+        entries["paper (± s.e.)"] = (Patch(color=palette.NEUTRAL, alpha=0.2, linewidth=0), line)
     figure.suptitle(_plain(title), fontsize=11)
     if entries:
         columns = int(12 * figure.get_figwidth() / (10 + max(map(len, entries))))  # as many as fit
         place = {"loc": "outside lower center", "ncols": max(1, min(len(entries), columns)), "frameon": False}
-        figure.legend(entries.values(), map(_plain, entries), **place)
+        figure.legend(list(entries.values()), list(map(_plain, entries)), **place)
     return figure

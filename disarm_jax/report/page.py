@@ -1,20 +1,24 @@
 """index.html: everything of a report on one page that needs no network and no JavaScript.
 
-All that comes from run directories is escaped.
+The verdict comes first, then curves, then tables, then the runs one by one. All that comes from run directories is
+escaped.
 """
 
 import base64
 import pathlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from disarm_jax.experiment.config import flat
 from disarm_jax.report import paper, tables
-from disarm_jax.report.compare import DIFFERS, MATCH, MISSING, NOT_COMPARABLE, ONE_SEED, Cell, Comparison
-from disarm_jax.report.names import estimator_name, model_name
+from disarm_jax.report.claims import Judgement
+from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
+from disarm_jax.report.names import bound_title, dataset_name, estimator_name, model_name
+from disarm_jax.report.palette import count
 from disarm_jax.report.pools import Pool
+from disarm_jax.report.provenance import listed_codes
 from disarm_jax.report.runs import Run
+from disarm_jax.report.verdict import Verdict, in_paper
 
 _CSS = """
 :root { color-scheme: light; }
@@ -31,9 +35,11 @@ th, td { padding: .4rem .6rem; text-align: left; vertical-align: top; border-bot
 thead th { background: #f3f3f3; white-space: nowrap; }
 tr > th:first-child { position: sticky; left: 0; } tbody th { font-weight: 600; background: #fff; }
 .group th { background: #fafafa; } td { white-space: nowrap; }
-td > b { font-size: .95rem; } td small, td .paper { display: block; font-size: .8rem; color: #4a4a4a; }
-.match { background: #dff1e4; } .differs { background: #fde6d6; } .not-comparable { background: #f0f0f0; }
-.missing { color: #5a5a5a; }
+.match, .holds { background: #dff1e4; } .differs, .does-not-hold { background: #fde6d6; }
+.not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; }
+td.wrap { white-space: normal; min-width: 9rem; } td details, td summary { margin: 0; padding: 0; }
+ul.numbers { margin: .2rem 0; padding-left: 1.2rem; }
+.verdict { font-size: 1.05rem; }
 .key span { display: inline-block; padding: .1rem .5rem; margin: 0 .4rem .3rem 0; border: 1px solid #ccc;
   border-radius: 3px; }
 .note, figcaption { font-size: .875rem; color: #3a3a3a; } ol.note { padding-left: 1.6rem; }
@@ -49,49 +55,51 @@ dt { color: #4a4a4a; } dd { margin: 0; }
 _KEY = {
     MATCH: "comparable, within 2 combined standard errors",
     DIFFERS: "comparable, further apart",
-    ONE_SEED: "comparable, but a single seed",
+    VARIANT: "differs from the paper's protocol in one named way, not counted",
     NOT_COMPARABLE: "other steps, data or settings, listed below the table",
-    MISSING: "no number yet",
 }
 
 
 def page(
+    verdict: Verdict,
     comparison: Comparison,
     pools: Sequence[Pool],
+    histogram: pathlib.Path | None,
     figures: Iterable[tuple[str, pathlib.Path]],
     problems: Sequence[str],
 ) -> str:
     """The whole page.
 
     Args:
+      verdict: what comes first.
       comparison: the tables.
       pools: all runs.
+      histogram: PNG file of the differences, None if there are none.
       figures: title and PNG file of each.
       problems: a line for each run directory that was skipped.
     """
     runs = sorted((run for pool in pools for run in pool.runs), key=lambda run: run.path)
-    counts = Counter(cell.verdict for cell in comparison.cells.values())
-    key = "".join(f'<span class="{_class(word)}"><b>{word}</b>: {text}</span>' for word, text in _KEY.items())
-    found = ", ".join(f"{counts[word]} {word}" for word in _KEY if counts[word])
     skipped = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
     parts = [
         "<h1>DisARM: our runs beside the paper's numbers</h1>",
-        f"<p>{len(runs)} run directories, {len(pools)} configurations. Of the {len(comparison.cells)} different "
-        f"numbers of the paper: {found}. The paper's are means of {paper.SEEDS} seeds after {paper.STEPS:,} steps.</p>",
-        f'<p class="key">{key}</p>',
+        f"<p>{count(len(runs), 'run')} of {count(len(pools), 'configuration')}. The paper's numbers are means of "
+        f"{paper.SEEDS} seeds after {paper.STEPS:,} steps.</p>",
+        '<nav><a href="#verdict">Verdict</a> <a href="#curves">Curves</a> <a href="#tables">Tables</a> '
+        '<a href="#others">Other runs</a> <a href="#samples">Samples</a> <a href="#runs">Runs</a></nav>',
         f"<h3>Skipped</h3><ul>{skipped}</ul>" if problems else "",
-        '<nav><a href="#tables">Tables</a> <a href="#figures">Figures</a> <a href="#samples">Samples</a> '
-        '<a href="#runs">Runs</a></nav>',
-        '<h2 id="tables">Tables</h2>',
-        *(_table(table, comparison) for table in paper.TABLES),
-        _others(comparison.others),
-        '<h2 id="figures">Figures</h2>',
-        '<p class="note">Mean over seeds, with a band of one standard error. Bounds are drawn from a tenth of the way '
-        "on. By time: without compilation and evaluation, of runs on one device with as many seeds at a time. "
-        "Gradient variance: of the inference network, averaged over its parameters, from moving averages. For "
-        "multi-sample bounds, DisARM with K pairs and VIMCO with 2K samples follow the gradients of different bounds: "
-        "compare their variances only along one trajectory.</p>",
+        _verdict(verdict, histogram),
+        '<h2 id="curves">Curves</h2>',
+        '<p class="note">Mean over seeds, with a band of one standard error; thin dashed lines are the paper\'s final '
+        "numbers. Bounds are drawn from a tenth of the way on. By time: without compilation and evaluation, of runs on "
+        "one quiet device with as many seeds at a time. Gradient variance: of the inference network, averaged over its "
+        "parameters, from moving averages. For multi-sample bounds, DisARM with K pairs and VIMCO with 2K samples "
+        "follow the gradients of different bounds: compare their variances only along one trajectory.</p>",
         *(f"<figure>{_scroll(_image(file, title))}</figure>" for title, file in figures),
+        '<h2 id="tables">Tables</h2>',
+        f'<p class="key">{"".join(_key(word, text) for word, text in _KEY.items())}</p>',
+        *(_table(table, comparison) for table in paper.TABLES),
+        '<h2 id="others">Other runs</h2>',
+        *_others(comparison, pools),
         '<h2 id="samples">Samples</h2>',
         '<p class="note">Of the first seed: test images, their reconstructions, samples of the prior.</p>',
         f'<div class="samples">{"".join(_samples(pool) for pool in pools)}</div>',
@@ -108,97 +116,129 @@ def _class(verdict: str) -> str:
     return verdict.replace(" ", "-")
 
 
+def _key(word: str, text: str) -> str:
+    return f'<span class="{_class(word)}"><b>{word}</b>: {text}</span>'
+
+
 def _scroll(content: str) -> str:
     """A box that scrolls by itself, so that the page does not."""
     return f'<div class="scroll" tabindex="0">{content}</div>'
 
 
-def _table(table: paper.Table, comparison: Comparison) -> str:
-    """In the layout of the paper, all that is known of a cell inside it."""
-    notes, parts = tables.Notes(), [f"<h3>{escape(table.title)}</h3>"]
-    for block in table.blocks:
-        head = "".join(f"<th>{escape(title)}</th>" for title in block.columns.values())
-        lines, dataset = [f"<thead><tr><th></th>{head}</tr></thead><tbody>"], ""
-        for (row_dataset, model), cells in zip(block.rows, comparison.of_block(block), strict=True):
-            if row_dataset != dataset:
-                lines.append(
-                    f'<tr class="group"><th colspan="{1 + len(cells)}">{paper.DATASETS[row_dataset]}</th></tr>'
-                )
-                dataset = row_dataset
-            shown = "".join(_cell(cell, notes.mark(cell)) for cell in cells)
-            lines.append(f"<tr><th>{paper.MODELS[model]}</th>{shown}</tr>")
-        parts += [f"<h4>{escape(block.title)}</h4>", _scroll(f'<table class="wide">{"".join(lines)}</tbody></table>')]
-    parts.append(f'<p class="note">{escape(tables.legend(table, comparison))}</p>')
-    if notes.texts:
-        parts.append(f'<ol class="note">{"".join(f"<li>{escape(text)}</li>" for text in notes.texts)}</ol>')
-    if commands := tables.missing_commands(table, comparison):
-        summary = f"Commands that would fill the {len(commands)} missing experiments of this table"
-        parts.append(f"<details><summary>{summary}</summary><pre>{escape(chr(10).join(commands))}</pre></details>")
+def _html_table(header: Sequence[str], rows: Iterable[str]) -> str:
+    """From rows that are HTML already."""
+    head = "".join(f"<th>{escape(title)}</th>" for title in header)
+    return _scroll(f'<table class="wide"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>')
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def _verdict(verdict: Verdict, histogram: pathlib.Path | None) -> str:
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdict.sentences if sentence)
+    parts = ['<h2 id="verdict">Verdict</h2>', f'<ul class="verdict">{sentences}</ul>']
+    if histogram:
+        parts.append(f"<figure>{_image(histogram, 'histogram of the differences', 'small')}</figure>")
+    parts.append("<h3>The paper's claims</h3>")
+    header = ("claim", "verdict", "our runs", "in the paper's numbers")
+    parts.append(_html_table(header, map(_judgement, verdict.judgements)))
     return "\n".join(parts)
 
 
-def _cell(cell: Cell, mark: str) -> str:
-    value = cell.value
-    theirs = f'<span class="paper">paper {tables.number(*cell.paper)}</span>'
-    if value is None:
-        return f'<td class="missing" title="{escape(cell.command)}">missing {mark}{theirs}</td>'
-    seeds = f"{len(value.seeds)} seed{'s' if len(value.seeds) > 1 else ''}"
-    facts = [f"{seeds}, {value.step:,} steps"]
-    cost = [] if cell.evaluations is None else [f"{cell.evaluations} f/step"]
-    cost += [] if cell.relative_time is None else [f"{cell.relative_time:.2f} × DisARM's time"]
-    facts.append(", ".join(cost))
-    gap = "" if cell.difference is None else f", {tables.difference(cell)} s.e."
-    words = f"<small><b>{cell.verdict}</b>{gap}</small>" + "".join(f"<small>{fact}</small>" for fact in facts if fact)
-    ours = f"<b>{tables.number(value.mean, value.stderr)}</b> {mark}"
-    return f'<td class="{_class(cell.verdict)}">{ours}{theirs}{words}</td>'
+def _judgement(judgement: Judgement) -> str:
+    """A row; the numbers are folded below the claim."""
+    found = "".join(f"<li>{escape(str(finding))}</li>" for finding in (*judgement.findings, *judgement.early))
+    numbers = _folded("numbers", f'<ul class="numbers">{found}</ul>') if found else ""
+    return (
+        f'<tr><td class="wrap">{escape(judgement.claim.text)}{numbers}</td>'
+        f'<td class="{_class(judgement.verdict)}"><b>{judgement.verdict}</b></td>'
+        f'<td class="wrap">{escape(judgement.counts)}</td><td>{in_paper(judgement)}</td></tr>'
+    )
 
 
-def _others(pools: Sequence[Pool]) -> str:
-    if not pools:
-        return ""
-    head = "".join(f"<th>{title}</th>" for title in tables.OTHER_HEADER)
-    rows = ("".join(f"<td>{escape(text)}</td>" for text in row) for row in tables.other_rows(pools))
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+def _table(table: paper.Table, comparison: Comparison) -> str:
+    """The cells that have a number; what is missing is folded."""
+    notes, parts = tables.Notes(), [f"<h3>{escape(table.title)}</h3>"]
+    for block in table.blocks:
+        rows = []
+        for cell, texts in tables.rows(block, comparison, notes):
+            shown = "".join(f"<td>{escape(text)}</td>" for text in texts)
+            rows.append(f'<tr class="{_class(cell.verdict)}">{shown}</tr>')
+        if rows:
+            parts += [f"<h4>{escape(block.title)}</h4>", _html_table(tables.HEADER, rows)]
+    if len(parts) > 1:
+        parts.append(f'<p class="note">{escape(tables.legend(table, comparison))}</p>')
+    if notes.texts:
+        parts.append(f'<ol class="note">{"".join(f"<li>{escape(text)}</li>" for text in notes.texts)}</ol>')
+    if commands := tables.missing_commands(table, comparison):
+        text = f"<pre>{escape(chr(10).join(commands))}</pre>"
+        parts.append(_folded(f"{tables.missing_title(table, comparison)}: commands", text))
+    return "\n".join(parts)
+
+
+def _others(comparison: Comparison, pools: Sequence[Pool]) -> list[str]:
     what = "The paper has no such number, or runs closer to the paper's stand in its tables."
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<h3>Other runs</h3><p class="note">{what}</p>{_scroll(table)}'
+    parts = [f'<p class="note">{what} Numbers at different steps are not to be set beside each other.</p>']
+    found = {"": tables.other_rows(comparison.others), "Evaluated afterwards": tables.evaluation_rows(pools)}
+    for title, rows in found.items():
+        lines = ["".join(f"<td>{escape(text)}</td>" for text in texts) for texts in rows]
+        parts += [f"<h3>{title}</h3>"] if title and rows else []
+        parts += [_html_table(tables.OTHER_HEADER, (f"<tr>{line}</tr>" for line in lines))] if rows else []
+    return parts if len(parts) > 1 else ["<p>None.</p>"]
 
 
-def _image(file: pathlib.Path, alt: str) -> str:
+def _image(file: pathlib.Path, alt: str, kind: str = "tall") -> str:
     data = base64.b64encode(file.read_bytes()).decode()
-    return f'<img class="tall" alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+    return f'<img class="{kind}" alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+
+
+def _what(config: dict) -> str:
+    return f"{dataset_name(config)}, {model_name(config)}, {estimator_name(config)}"
 
 
 def _samples(pool: Pool) -> str:
     run = next((run for run in pool.runs if run.samples), None)
     if run is None:
         return ""
-    config = pool.config
-    what = f"{config['dataset']['name']}, {model_name(config)}, {estimator_name(config)}: {run.step:,} steps"
-    image = _image(run.samples, f"samples: {what}").replace(' class="tall"', "")
+    what = f"{_what(pool.config)}: {run.step:,} steps"
+    image = _image(run.samples, f"samples: {what}", "small")
     return f"<figure>{image}<figcaption>{escape(what)}</figcaption></figure>"
 
 
 def _run(run: Run) -> str:
     """All about one run, folded."""
-    config, seconds = run.config, run.seconds_per_step
+    config, time = run.config, run.step_time
     state = "finished" if run.finished else f"at step {run.step:,} of {config['steps']:,}"
-    times = f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation"
-    rate = f"{1 / seconds / len(config['seeds']):,.0f} steps/s, all seeds together" if seconds else "–"
+    spent = f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation"
+    unknown = "not recorded" if run.finished else "written when the run ends"
+    started = [f"step {entry.step:,} on {entry.started} by {entry.code}" for entry in run.entries]
     facts = {
         "directory": str(run.path),
         "state": state,
         "seeds": ", ".join(map(str, config["seeds"])),
-        "steps": f"{run.step:,}",
-        "command": run.command or "written when the run ends",
-        "device": run.device or "written when the run ends",
-        "time": times,
-        "speed": rate,
+        "code": listed_codes(run.codes) + (" – continued by other code" if len(run.codes) > 1 else ""),
+        "started": "; ".join(started) or "not recorded",
+        "command": run.command or unknown,
+        "device": "; ".join(run.devices) or unknown,
+        "precision": run.precision or "not recorded",
+        "data": ", ".join(f"{split} {value[:12]}…" for split, value in run.data_sums.items()) or unknown,
+        "time": spent,
+        "speed": _speed(run) if time else "–",
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
+    for step, metrics in run.evaluations:
+        for metric, (mean, stderr, _) in metrics.items():
+            facts[f"{bound_title(metric)}, step {step:,}"] = tables.number(mean, stderr)
+    listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
     fields = "\n".join(f"{field} = {value!r}" for field, value in sorted(flat(config)))
-    what = f"{config['dataset']['name']}, {model_name(config)}, {estimator_name(config)}, {state}"
     return (
-        f'<details class="run"><summary><b>{escape(run.path.name)}</b>: {escape(what)}</summary><dl>{listed}</dl>'
-        f"<details><summary>config</summary><pre>{escape(fields)}</pre></details></details>"
+        f'<details class="run"><summary><b>{escape(run.path.name)}</b>: {escape(f"{_what(config)}, {state}")}</summary>'
+        f"<dl>{listed}</dl>{_folded('config', f'<pre>{escape(fields)}</pre>')}</details>"
     )
+
+
+def _speed(run: Run) -> str:
+    """Steps per second with the range by the quartiles over chunks."""
+    time, seeds = run.step_time, len(run.config["seeds"])
+    rates = [1 / seconds / seeds for seconds in (time.median, time.high, time.low)]
+    return "{:,.0f} steps/s ({:,.0f} to {:,.0f}), all seeds together".format(*rates)

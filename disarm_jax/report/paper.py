@@ -166,7 +166,7 @@ TABLES = (
 def place_of(config: Mapping[str, Any]) -> Place | None:
     """The place that a resolved config is for, by data set, kind of model and estimator; None if the paper has none.
 
-    Its other settings need not be the paper's. Data sets under other names (`mnist5k`, `binarized_mnist`, own ones)
+    Its other settings need not be the paper's. Data sets under other names (`mnist5k`, `binarized_mnist`, custom ones)
     have no place: their numbers never stand beside the paper's.
     """
     model, estimator, objective = config["model"], config["estimator"]["name"], config["objective"]
@@ -176,6 +176,15 @@ def place_of(config: Mapping[str, Any]) -> Place | None:
     place = Place(config["dataset"]["name"], kind, column)
     fits = (place, "train") in NUMBERS and not (model["hidden"] and layers > 1) and not has_classes(model["latents"])
     return place if fits and multisample == (column in MULTISAMPLE) else None
+
+
+def estimator_of(place: Place) -> str:
+    """The registered name of a place's estimator.
+
+    >>> estimator_of(Place("mnist", "linear", "vimco_20")), estimator_of(Place("mnist", "linear", "arm"))
+    ('vimco', 'arm')
+    """
+    return place.column.rpartition("_")[0] if place.column in MULTISAMPLE else place.column
 
 
 def metric_of(place: Place, split: str) -> str:

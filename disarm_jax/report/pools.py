@@ -1,6 +1,7 @@
 """Runs of one configuration, pooled, whether their seeds were trained together or apart.
 
-A seed that was trained twice counts once: its metrics are functions of config, seed and step.
+A seed that was trained twice counts once: its metrics are functions of config, seed, step and code. Runs made by
+different code are pooled too, with a remark that names the commits.
 """
 
 import json
@@ -12,10 +13,14 @@ import numpy as np
 from disarm_jax.experiment import choices
 from disarm_jax.experiment.config import CADENCE, flat
 from disarm_jax.report import paper
+from disarm_jax.report.provenance import differing_codes, listed_codes
 from disarm_jax.report.runs import Run
 
 # Beside `CADENCE`: which seeds, where the data lies, and what is measured without a part in training.
 _NOT_LEARNT = ("seeds", "dataset.source", "dataset.data_dir", "dataset.path", "variance.estimators")
+
+# Fields that came later, and what runs without them did.
+_LATER = {"matmul_precision": "float32"}
 
 
 class Value(NamedTuple):
@@ -44,12 +49,14 @@ class Pool(NamedTuple):
       settings: the fields that decide what is learnt, by dotted name.
       runs: the longest first.
       series: value by metric, seed and step.
+      sources: the run that these values are taken from, by metric and seed.
     """
 
     config: dict[str, Any]
     settings: dict[str, Any]
     runs: tuple[Run, ...]
     series: dict[str, dict[int, dict[int, float]]]
+    sources: dict[str, dict[int, Run]]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -61,6 +68,23 @@ class Pool(NamedTuple):
         """Seeds that more than one run directory has."""
         seeds = [seed for run in self.runs for seed in run.config["seeds"]]
         return tuple(seed for seed in self.seeds if seeds.count(seed) > 1)
+
+    def code_remarks(self, metric: str) -> tuple[str, ...]:
+        """What to know of the code behind the values of a metric; nothing if all are made by the same code."""
+        counted = list({run.path: run for run in self.sources.get(metric, {}).values()}.values())
+        remarks = [
+            f"{run.path.name} was continued by other code: {listed_codes(run.codes)}"
+            for run in counted
+            if len(run.codes) > 1
+        ]
+        if codes := differing_codes(run.codes[-1] for run in counted):
+            remarks.append(f"seeds made by different code: {listed_codes(codes)}")
+        for seed, source in self.sources.get(metric, {}).items():
+            others = [run for run in self.runs if run is not source and seed in run.config["seeds"]]
+            if differing_codes(run.codes[-1] for run in (source, *others)):
+                rest = ", ".join(f"{run.path.name} ({run.codes[-1]})" for run in others)
+                remarks.append(f"seed {seed} counts from {source.path.name} ({source.codes[-1]}), not from {rest}")
+        return tuple(remarks)
 
     def value(self, metric: str) -> Value | None:
         """A metric at the paper's number of steps if a seed has got there, else at the last step that most seeds share.
@@ -105,12 +129,12 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a resolved config that decide what is learnt, without options that have their default anyway.
 
-    The path of an own npz file says which data set it is, so it counts.
+    The path of an npz file says which data set it is, so it counts.
     """
     settings = {}
-    for field, value in flat(config):
-        own_data = field == "dataset.path" and config["dataset"]["name"] == "npz"
-        if field.split(".")[0] in CADENCE or (field in _NOT_LEARNT and not own_data) or value == {}:
+    for field, value in flat(_LATER | dict(config)):
+        custom_data = field == "dataset.path" and config["dataset"]["name"] == "npz"
+        if field.split(".")[0] in CADENCE or (field in _NOT_LEARNT and not custom_data) or value == {}:
             continue
         option = field.removeprefix("estimator.options.")
         if option == field or not _is_default(config, option, value):
@@ -121,7 +145,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def _is_default(config: Mapping[str, Any], option: str, value: Any) -> bool:
     try:
         return choices.default_option(config["estimator"]["name"], option, config["model"]["latents"]) == value
-    except (AttributeError, KeyError, TypeError):  # an own estimator, or an option of the hierarchical form alone
+    except (AttributeError, KeyError, TypeError):  # a custom estimator, or an option of the hierarchical form alone
         return False
 
 
@@ -132,14 +156,21 @@ def pool_runs(runs: Iterable[Run]) -> list[Pool]:
         groups.setdefault(json.dumps(settings_of(run.config), sort_keys=True), []).append(run)
     pools = []
     for group in groups.values():
-        group.sort(key=lambda run: run.step, reverse=True)
-        pools.append(Pool(group[0].config, settings_of(group[0].config), tuple(group), _series(group)))
+        group.sort(key=_precedence)
+        pools.append(Pool(group[0].config, settings_of(group[0].config), tuple(group), *_series(group)))
     return pools
 
 
-def _series(runs: Sequence[Run]) -> dict[str, dict[int, dict[int, float]]]:
-    """Values by metric, seed and step; each seed's from the run that has the metric up to the latest step."""
+def _precedence(run: Run) -> tuple:
+    """The longest run first, then one whose code is known, then one whose code is that of a commit, then the name."""
+    code = run.codes[-1]
+    return -run.step, code.commit is None, bool(code.dirty), run.path.name
+
+
+def _series(runs: Sequence[Run]) -> tuple[dict[str, dict[int, dict[int, float]]], dict[str, dict[int, Run]]]:
+    """Values by metric, seed and step, each seed's from the run that has the metric up to the latest step; this run."""
     series: dict[str, dict[int, dict[int, float]]] = {}
+    sources: dict[str, dict[int, Run]] = {}
     for run in runs:
         own: dict[str, dict[int, dict[int, float]]] = {}
         for row in run.rows:
@@ -151,4 +182,5 @@ def _series(runs: Sequence[Run]) -> dict[str, dict[int, dict[int, float]]]:
                 best = series.setdefault(metric, {})
                 if max(steps) > max(best.get(seed, {}), default=-1):
                     best[seed] = steps
-    return series
+                    sources.setdefault(metric, {})[seed] = run
+    return series, sources

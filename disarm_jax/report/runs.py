@@ -10,6 +10,20 @@ import numpy as np
 
 from disarm_jax.experiment.config import flat
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
+from disarm_jax.report.provenance import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
+
+
+class StepTime(NamedTuple):
+    """Seconds of one step of one seed: the median over chunks of steps, and their quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles, relative to the median."""
+        return (self.high - self.low) / self.median
 
 
 class Run(NamedTuple):
@@ -21,6 +35,8 @@ class Run(NamedTuple):
       rows: of metrics.jsonl, each with step, seed and metrics.
       timings: rows of timings.jsonl.
       summary: contents of summary.json, {} before the run has ended.
+      entries: of run.json, one for each start; () if the run is older than this file.
+      evaluations: what `--mode eval` has found.
       finished: whether it has made all its steps.
       samples: the picture of samples, None if there is none.
     """
@@ -30,6 +46,8 @@ class Run(NamedTuple):
     rows: list[dict[str, Any]]
     timings: list[dict[str, Any]]
     summary: dict[str, Any]
+    entries: tuple[Entry, ...]
+    evaluations: tuple[Evaluation, ...]
     finished: bool
     samples: pathlib.Path | None
 
@@ -39,29 +57,51 @@ class Run(NamedTuple):
         return max((row["step"] for row in self.rows), default=0)
 
     @property
-    def device(self) -> str:
-        """What it ran on; empty before the run has ended."""
+    def devices(self) -> tuple[str, ...]:
+        """What it ran on, each once; () if that is not known."""
+        if self.entries:
+            return tuple(dict.fromkeys(entry.device for entry in self.entries if entry.device))
         device = self.summary.get("device")
-        return f"{device['count']} × {device['kind']}, {device.get('processor', 'unknown')}" if device else ""
+        return (f"{device['count']} × {device['kind']}, {device.get('processor', 'unknown')}",) if device else ()
 
     @property
     def command(self) -> str:
-        """How it was started; empty before the run has ended."""
-        argv = self.summary.get("command")
+        """How it was started last; empty if that is not known."""
+        argv = (self.entries[-1].command if self.entries else ()) or self.summary.get("command")
         if not argv:
             return ""
         return shlex.join(["python", "-m", "main", *argv[1:]] if argv[0].endswith("main.py") else argv)
 
     @property
     def data_sums(self) -> dict[str, str]:
-        """The sha256 of its images by split; empty before the run has ended."""
-        return self.summary.get("data", {}).get("sha256", {})
+        """The sha256 of its images by split; empty if that is not known."""
+        found = self.entries[-1].data_sums if self.entries else {}
+        return found or self.summary.get("data", {}).get("sha256", {})
 
     @property
-    def seconds_per_step(self) -> float | None:
-        """The median over chunks of steps, of one step of one seed; chunks that were compiled first do not count."""
+    def codes(self) -> tuple[Code, ...]:
+        """The code of every start, each once, in order."""
+        found = [entry.code for entry in self.entries] or [code_of({}, self.summary.get("versions", {}))]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def started(self) -> str:
+        """When it was started first; empty if that is not known."""
+        return self.entries[0].started if self.entries else ""
+
+    @property
+    def precision(self) -> str:
+        """Of products of matrices; empty if that is not known."""
+        return self.entries[-1].precision if self.entries else self.config.get("matmul_precision", "")
+
+    @property
+    def step_time(self) -> StepTime | None:
+        """Of one seed; chunks that were compiled first do not count."""
         found = [row["seconds"] / row["steps"] for row in self.timings if row["what"] == "train"]
-        return float(np.median(found)) / len(self.config["seeds"]) if found else None
+        if not found:
+            return None
+        low, median, high = np.quantile(found, (0.25, 0.5, 0.75)) / len(self.config["seeds"])
+        return StepTime(float(median), float(low), float(high))
 
     def seconds(self, what: str) -> float:
         """The time spent on everything with this word in its name: "train" or "evaluate"."""
@@ -104,8 +144,9 @@ def read_run(path: pathlib.Path) -> Run:
         summary = run_dir.read_summary()
         finished = run_dir.done_steps() == config["steps"]
         samples = run_dir.samples if run_dir.samples.is_file() else None
-        run = Run(path, config, rows, timings, summary or {}, finished, samples)
-        _ = run.device, run.command, run.data_sums, run.seconds_per_step, run.seconds("")  # made of the other files
+        entries, evaluations = read_entries(path / "run.json"), read_evaluations(path)
+        run = Run(path, config, rows, timings, summary or {}, entries, evaluations, finished, samples)
+        _ = run.devices, run.command, run.data_sums, run.codes, run.step_time, run.seconds("")  # made of other files
     except OSError as error:
         raise RunDirError(f"{path} cannot be read: {error.strerror}") from error
     except (ArithmeticError, AttributeError, KeyError, TypeError) as error:

@@ -36,6 +36,9 @@ def write_run(
     seconds_per_step: float = 0.001,
     measured: Mapping[str, float] | None = None,
     samples: bool = False,
+    code: Mapping[str, Any] | None = None,
+    variance: float = 0.01,
+    spread: float = 0.0,
 ) -> pathlib.Path:
     """A run directory whose bounds end at the given values, one for each seed.
 
@@ -48,6 +51,9 @@ def write_run(
       seconds_per_step: of all seeds together.
       measured: variances of estimators along the trajectory.
       samples: whether to draw a picture.
+      code: commit, dirty and jax, of a run.json; None for a run that is older than this file.
+      variance: of the gradient, half way; it grows to the double.
+      spread: of the times of chunks around their mean, relative to it.
     """
     run_dir, last = RunDir(path), config["steps"] if step is None else step
     path.mkdir(parents=True)
@@ -55,10 +61,12 @@ def write_run(
     numbers = split_samples(config)
     steps = [last * tenth // 10 for tenth in range(1, 11)]
     metrics, timings = [], []
-    for now in steps:
+    for chunk_number, now in enumerate(steps):
         for number, seed in enumerate(config["seeds"]):
             row = {"step": now, "seed": seed}
-            variances = {"gradient_variance": 0.01} | {f"gradient_variance/{k}": v for k, v in (measured or {}).items()}
+            variances = {"gradient_variance": variance} | {
+                f"gradient_variance/{k}": v for k, v in (measured or {}).items()
+            }
             variances = {name: value * (1 + now / last) for name, value in variances.items()}
             far = 100.0 * (1 - now / last)
             metrics.append(row | {"objective": train[number] - far} | variances)
@@ -66,7 +74,8 @@ def write_run(
             if now in steps[4::5]:
                 bound = (test or train)[number] - far
                 metrics.append(row | {bound_name("test", numbers["test"]): bound})
-        chunk = {"step": now, "seconds": seconds_per_step * last / 10, "steps": last // 10}
+        noisy = seconds_per_step * (1 + spread * (-1) ** chunk_number)
+        chunk = {"step": now, "seconds": noisy * last / 10, "steps": last // 10}
         timings.append(chunk | {"what": "train" if now > steps[0] else "compile and train"})
         timings.append({"step": now, "what": "evaluate train", "seconds": 1.5})
     append_rows(run_dir.metrics_file, metrics)
@@ -75,9 +84,30 @@ def write_run(
         figure = Figure(figsize=(3, 1))
         figure.subplots().imshow(np.eye(8))
         figure.savefig(run_dir.samples)
+    data = {"sha256": recorded.ARRAYS.get(config["dataset"]["name"]) or {}}
+    command = ["/somewhere/main.py", "--config", "configs/base.py"]
+    if code is not None:
+        write_text(path / "run.json", json.dumps({"format": 1, "entries": [entry(data=data, command=command, **code)]}))
     if last == config["steps"]:
-        data = {"sha256": recorded.ARRAYS.get(config["dataset"]["name"]) or {}}
-        command = ["/somewhere/main.py", "--config", "configs/base.py"]
         write_text(run_dir.summary_file, json.dumps({"device": DEVICE, "data": data, "command": command}))
         write_text(run_dir.done_file, f"{last}\n")
     return path
+
+
+def entry(
+    *, commit: str | None, dirty: bool | None = False, jax: str = "0.10.2", step: int = 0, **more: Any
+) -> dict[str, Any]:
+    """An entry of a run.json."""
+    found = {
+        "started": "2026-11-18T09:00:00+00:00",
+        "step": step,
+        "command": [],
+        "code": {"commit": commit, "dirty": dirty, "version": "0.1.0"},
+        "versions": {"jax": jax, "jaxlib": jax},
+        "flags": {},
+        "matmul_precision": "float32",
+        "device": {"platform": "cpu", "kind": "cpu", "count": 1},
+        "host": {"processor": "a processor", "cores": 4, "usable_cores": 2},
+        "data": {},
+    }
+    return found | more

@@ -117,7 +117,7 @@ def test_a_run_that_has_just_begun_is_no_damaged_one(tmp_path):
     for name in ("metrics.jsonl", "timings.jsonl"):
         (path / name).unlink()
     run = read_run(path)
-    assert (run.step, run.finished, run.device, run.command, run.seconds_per_step) == (0, False, "", "", None)
+    assert (run.step, run.finished, run.devices, run.command, run.step_time) == (0, False, (), "", None)
     (pool,) = pool_runs([run])
     assert pool.value("train_elbo") is None
     assert len(pool.curve("train_elbo")[0]) == 0
@@ -129,9 +129,9 @@ def test_compilation_does_not_count_as_time(tmp_path):
     slow = json.dumps(json.loads(rows[0]) | {"seconds": 1e9})
     (path / "timings.jsonl").write_text("\n".join([slow, *rows[1:]]) + "\n")
     run = read_run(path)
-    assert run.seconds_per_step == pytest.approx(0.002)  # of one seed
+    assert run.step_time == pytest.approx((0.002,) * 3)  # of one seed
     assert run.command == "python -m main --config configs/base.py"
-    assert run.device == "1 × cpu, a processor, 2 cores"
+    assert run.devices == ("1 × cpu, a processor, 2 cores",)
 
 
 def damage(path, name, text):

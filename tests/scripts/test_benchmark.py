@@ -109,7 +109,7 @@ def synthetic_results() -> dict:
     rows += [row("multi-sample, linear", "multisample_disarm, 1 pairs", 1e-3)]
     rows += [row("multi-sample, linear", "vimco, 2 samples", 1e-3)]
     rows += [row("batch size", f"{size}", size * 1e-5, size) for size in (25, 50)]
-    cores = {"1 seeds on one core": 1e-3, "5 seeds on one core": 5e-3, "1 seed per core, one process": 1.05e-3}
+    cores = {"1 seed on one core": 1e-3, "5 seeds on one core": 5e-3, "1 seed per core, one process": 1.05e-3}
     start = {"import jax": 0.5, "import disarm_jax": 0.55, "first step, cached": 3.0}
     machine = {"processor": "a CPU", "cores": 2, "platform": "an OS", "jax": "1", "command": "a command"}
     evaluation = {"images": 10_000, "samples": 100, "seconds": 4.0, "of_sgemm_peak": 0.5}

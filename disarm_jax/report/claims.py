@@ -1,0 +1,312 @@
+"""The orderings that the paper claims, and whether they hold in our runs.
+
+An ordering is judged for each data set and model apart, between numbers at the same step of runs that differ in nothing
+but the estimator. Bounds and variances count after the paper's number of steps; what shorter runs say is listed as
+early. Variances are averages over the last tenth of training, since a single one is noisy.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from disarm_jax.report import paper
+from disarm_jax.report.compare import Cell, Comparison
+from disarm_jax.report.paper import Place
+
+LINEAR, NONLINEAR = ("linear",), ("nonlinear",)
+LAYERS = ("layers_2", "layers_3", "layers_4")
+SINGLE, EVERY = LINEAR + NONLINEAR, LINEAR + NONLINEAR + LAYERS
+HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run"
+
+
+class Claim(NamedTuple):
+    """An ordering that the paper claims.
+
+    Attributes:
+      text: in words.
+      what: is ordered, a key of `_JUDGES`.
+      columns: the paper's columns it is about, the one that is said to be ahead first.
+      models: the kinds of models, each on every data set.
+      bounds: for times, the smallest and the largest ratio for which the claim holds.
+    """
+
+    text: str
+    what: str
+    columns: tuple[str, ...]
+    models: tuple[str, ...]
+    bounds: tuple[float, float] = (0.0, 0.0)
+
+
+CLAIMS = (
+    Claim("Gradient variance: DisARM below REINFORCE LOO", "variance", ("disarm", "reinforce_loo"), EVERY),
+    Claim("Gradient variance: DisARM below ARM", "variance", ("disarm", "arm"), EVERY),
+    Claim("Gradient variance: RELAX below DisARM on linear models", "variance", ("relax", "disarm"), LINEAR),
+    Claim(
+        "Gradient variance: DisARM overtakes RELAX on nonlinear models as training proceeds",
+        "overtakes",
+        ("disarm", "relax"),
+        NONLINEAR,
+    ),
+    Claim("Train ELBO: DisARM ahead of ARM", "train", ("disarm", "arm"), EVERY),
+    Claim(
+        "Train ELBO: DisARM ahead of REINFORCE LOO on linear models of one and more layers",
+        "train",
+        ("disarm", "reinforce_loo"),
+        LINEAR + LAYERS,
+    ),
+    Claim(
+        "Train ELBO: DisARM comparable with REINFORCE LOO on nonlinear models (within 2 combined standard errors)",
+        "comparable",
+        ("disarm", "reinforce_loo"),
+        NONLINEAR,
+    ),
+    Claim("Train ELBO: REINFORCE LOO ahead of ARM", "train", ("reinforce_loo", "arm"), EVERY),
+    Claim(
+        "Train ELBO: RELAX ahead of DisARM on linear models of one and more layers",
+        "train",
+        ("relax", "disarm"),
+        LINEAR + LAYERS,
+    ),
+    Claim(
+        "Train multi-sample bound: DisARM with 1 pair ahead of VIMCO with 2 samples",
+        "train",
+        ("multisample_disarm_1", "vimco_2"),
+        SINGLE,
+    ),
+    Claim(
+        "Train multi-sample bound: DisARM with 10 pairs ahead of VIMCO with 20 samples",
+        "train",
+        ("multisample_disarm_10", "vimco_20"),
+        SINGLE,
+    ),
+    Claim("ELBO: test bounds have the order of train bounds", "order", tuple(paper.ELBO), EVERY),
+    Claim(
+        "2-sample bound: test bounds have the order of train bounds",
+        "order",
+        ("multisample_disarm_1", "vimco_2"),
+        SINGLE,
+    ),
+    Claim(
+        "20-sample bound: test bounds have the order of train bounds",
+        "order",
+        ("multisample_disarm_10", "vimco_20"),
+        SINGLE,
+    ),
+    Claim("A step of RELAX takes about twice the time of DisARM's", "time", ("relax",), EVERY, (1.5, 2.5)),
+    Claim("A step of ARM takes the time of DisARM's", "time", ("arm",), EVERY, (0.9, 1.1)),
+    Claim("A step of REINFORCE LOO takes the time of DisARM's", "time", ("reinforce_loo",), EVERY, (0.9, 1.1)),
+)
+
+
+class Finding(NamedTuple):
+    """What one data set and model say of a claim.
+
+    Attributes:
+      dataset: key of `paper.DATASETS`.
+      model: key of `paper.MODELS`.
+      holds: whether the claim does, here.
+      numbers: that it rests on, in words.
+      step: at which they were taken; None for times, which need no full length.
+      variant: by which all of the runs differ from the reference; empty for most.
+    """
+
+    dataset: str
+    model: str
+    holds: bool
+    numbers: str
+    step: int | None
+    variant: str = ""
+
+    @property
+    def early(self) -> bool:
+        """Whether it is too early to count."""
+        return self.step not in (None, paper.STEPS)
+
+    def __str__(self) -> str:
+        """In words, with the step if it does not count."""
+        step = f" at step {self.step:,}, too early to count" if self.early else ""
+        variant = f", {self.variant}" if self.variant else ""
+        where = f"{paper.DATASETS[self.dataset]}, {paper.MODELS[self.model]}{variant}"
+        return f"{where}: {'holds' if self.holds else 'does not hold'}{step}; {self.numbers}"
+
+
+class Judgement(NamedTuple):
+    """A claim and what our runs say of it.
+
+    Attributes:
+      claim: of the paper.
+      findings: that count, one for each data set and model that was run.
+      early: findings of shorter runs, which do not count.
+      models: how many pairs of data set and model the claim is about.
+      in_paper: on how many of these the paper's own numbers have it; None where it gives no numbers.
+    """
+
+    claim: Claim
+    findings: tuple[Finding, ...]
+    early: tuple[Finding, ...]
+    models: int
+    in_paper: int | None
+
+    @property
+    def verdict(self) -> str:
+        """One of `HOLDS`, `FAILS` and `NOT_RUN`."""
+        if not self.findings:
+            return NOT_RUN
+        return HOLDS if all(finding.holds for finding in self.findings) else FAILS
+
+    @property
+    def counts(self) -> str:
+        """On how many models it holds, as in "holds on 2 of 2 run, 4 not run"; models of shorter runs apart."""
+        held, run, early = sum(finding.holds for finding in self.findings), len(self.findings), len(self.early)
+        so_far, rest = sum(finding.holds for finding in self.early), self.models - run - early
+        parts = [f"holds on {held} of {run} run"] if run else []
+        parts += [f"{early} too early to judge (holds on {so_far} so far)"] if early else []
+        parts += [f"{rest} not run"] if rest else []
+        return ", ".join(parts)
+
+
+def judge(claim: Claim, comparison: Comparison) -> Judgement:
+    """Whether a claim holds in our runs, model by model."""
+    where = [(dataset, model) for dataset in paper.DATASETS for model in claim.models]
+    found = [_JUDGES[claim.what](claim, comparison, *place) for place in where]
+    in_paper = [_in_paper(claim, *place) for place in where]
+    return Judgement(
+        claim,
+        tuple(finding for finding in found if finding and not finding.early),
+        tuple(finding for finding in found if finding and finding.early),
+        len(where),
+        None if None in in_paper else sum(in_paper),
+    )
+
+
+def _pairs(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Iterator[tuple[Cell, ...]]:
+    """Cells on the training set of the columns of a claim that may be compared, those closest to the paper's first."""
+    one, *rest = (_run(comparison, Place(dataset, model, column)) for column in claim.columns)
+    if not rest:
+        return ((cell,) for cell in one)
+    return ((cell, other) for cell in one for other in rest[0] if _variants(other) == _variants(cell))
+
+
+def _run(comparison: Comparison, place: Place, split: str = "train") -> list[Cell]:
+    return [cell for cell in comparison.at(place, split) if cell.value and cell.same_settings]
+
+
+def _variants(cell: Cell) -> str:
+    """The variants that both of a pair must have."""
+    return ", ".join(variant.name for variant in cell.variants if not variant.comparable)
+
+
+def _name(cell: Cell) -> str:
+    """Of the estimator, with the variants that one of a pair may have alone."""
+    column = (paper.ELBO | paper.MULTISAMPLE)[cell.place.column]
+    return ", ".join([column, *(variant.name for variant in cell.variants if variant.comparable)])
+
+
+def _best(findings: Iterator[Finding | None]) -> Finding | None:
+    """The first that counts, else the first."""
+    found = [finding for finding in findings if finding]
+    return next((finding for finding in found if not finding.early), found[0] if found else None)
+
+
+def _bound(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
+    return _best(_bounds(claim, pair) for pair in _pairs(claim, comparison, dataset, model))
+
+
+def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
+    """At the last step that both have, or the paper's."""
+    one, other = (cell.pool.curve(cell.metric) for cell in pair)
+    common = np.intersect1d(one[0], other[0])
+    if not common.size:
+        return None
+    step = paper.STEPS if paper.STEPS in common else int(common.max())
+    (mean, error), (other_mean, other_error) = (
+        next((mean, error) for at, mean, error in zip(*curve, strict=True) if at == step) for curve in (one, other)
+    )
+    gap, theirs = mean - other_mean, pair[0].paper.mean - pair[1].paper.mean
+    # A single seed borrows the paper's spread between seeds, as in `compare.difference`.
+    errors = [
+        own if np.isfinite(own) else np.sqrt(paper.SEEDS) * cell.paper.stderr
+        for own, cell in zip((error, other_error), pair, strict=True)
+    ]
+    holds = abs(gap) <= 2 * np.hypot(*errors) if claim.what == "comparable" else gap > 0
+    numbers = (
+        f"{_name(pair[0])} {mean:.2f}, {_name(pair[1])} {other_mean:.2f}: {gap:+.2f} ± {np.hypot(*errors):.2f} nats"
+    )
+    numbers += f" (paper {theirs:+.2f})"
+    return Finding(*pair[0].place[:2], bool(holds), numbers, step, _variants(pair[0]))
+
+
+def _variance(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
+    return _best(_ratios(claim, pair) for pair in _pairs(claim, comparison, dataset, model))
+
+
+def _ratios(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
+    """Late in training; for overtaking, early in training too."""
+    one, other = (cell.pool.curve("gradient_variance") for cell in pair)
+    common, at_one, at_other = np.intersect1d(one[0], other[0], return_indices=True)
+    if not common.size:
+        return None
+    step = paper.STEPS if paper.STEPS in common else int(common.max())
+    logs = np.log(one[1][at_one] / other[1][at_other])
+    late = np.exp(np.mean(logs[(common > 0.9 * step) & (common <= step)]))
+    names = " over ".join(map(_name, pair))
+    holds, numbers = late < 1, f"{names}: {late:.2f}"
+    if claim.what == "overtakes":
+        begin = np.exp(np.mean(logs[common <= max(0.1 * step, common.min())]))
+        holds, numbers = begin > 1 > late, f"{names}: {begin:.2f} in the first tenth, {late:.2f} in the last"
+    return Finding(*pair[0].place[:2], bool(holds), numbers, step, _variants(pair[0]))
+
+
+def _time(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
+    low, high = claim.bounds
+    for (cell,) in _pairs(claim, comparison, dataset, model):
+        if cell.time:
+            return Finding(dataset, model, low <= cell.time.ratio <= high, f"{cell.time} times", None, _variants(cell))
+    return None
+
+
+def _order(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
+    """The order of the estimators whose train bounds, and whose test bounds, were taken at one step."""
+    orders: dict[tuple[str, int, int], dict[str, tuple[float, float]]] = {}
+    for column in claim.columns:
+        place = Place(dataset, model, column)
+        tests = {id(cell.pool): cell for cell in _run(comparison, place, "test")}
+        for train in _run(comparison, place):
+            if test := tests.get(id(train.pool)):
+                bounds = orders.setdefault((_variants(train), train.value.step, test.value.step), {})
+                bounds.setdefault(column, (train.value.mean, test.value.mean))
+    if not orders:
+        return None
+    (variant, step, _), bounds = max(orders.items(), key=lambda item: (len(item[1]), item[0][1]))
+    if len(bounds) < 2:
+        return None
+    train, test = (sorted(bounds, key=lambda column: -bounds[column][split]) for split in (0, 1))
+    return Finding(dataset, model, train == test, f"train {_chain(train)}; test {_chain(test)}", step, variant)
+
+
+def _chain(columns: Sequence[str]) -> str:
+    return " > ".join((paper.ELBO | paper.MULTISAMPLE)[column] for column in columns)
+
+
+def _in_paper(claim: Claim, dataset: str, model: str) -> bool | None:
+    """Whether the paper's own numbers have it; None for variances and times, of which it gives none."""
+    places = [Place(dataset, model, column) for column in claim.columns]
+    if claim.what == "order":
+        orders = [sorted(places, key=lambda place: -paper.NUMBERS[place, split].mean) for split in ("train", "test")]
+        return orders[0] == orders[1]
+    if claim.what not in ("train", "comparable"):
+        return None
+    one, other = (paper.NUMBERS[place, "train"] for place in places)
+    gap = one.mean - other.mean
+    return abs(gap) <= 2 * np.hypot(one.stderr, other.stderr) if claim.what == "comparable" else gap > 0
+
+
+_JUDGES: dict[str, Callable[[Claim, Comparison, str, str], Finding | None]] = {
+    "train": _bound,
+    "comparable": _bound,
+    "variance": _variance,
+    "overtakes": _variance,
+    "order": _order,
+    "time": _time,
+}
