@@ -1,12 +1,15 @@
 """Checkpoints of a run by orbax; the only file that knows it.
 
-What is saved are the bytes of host arrays without padding, so a run may be continued on other devices, and a checksum
-of them: a checkpoint that orbax reads but whose bytes have changed is found out as well. They are one array to orbax,
-which would print a traceback for every further one that cannot be read.
+A checkpoint is a tree of named arrays that orbax can read without this library, as a whole or in part: `ocp.load(path)`
+returns nested dicts such as `["params"]["encoder"]`. They are arrays of the host without padding, so a run may be
+continued on other devices. The metadata hold a checksum of each: a checkpoint that orbax reads although its bytes have
+changed is found out as well.
 """
 
 import contextlib
+import functools
 import hashlib
+import logging
 import math
 import os
 import pathlib
@@ -16,16 +19,25 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import logging
+from absl import logging as absl_logging
 from orbax.checkpoint import v1 as ocp
 
 from disarm_jax.files import move_aside
 
-# Orbax logs the traceback of every error that it raises, twice.
-logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname or record.levelno < logging.ERROR)
+# What is wrong is told in one line here. Orbax logs the traceback of every error that it raises, twice. It works on all
+# arrays at once and looks at the first error only: asyncio logs the others, and Python those of threads that report to
+# an event loop which orbax has closed.
+absl_logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
+logging.getLogger("asyncio").addFilter(lambda record: "OCDBT" not in record.getMessage())
+_unraisable_hook = sys.unraisablehook
 
 
-CHECKSUM_BYTES = hashlib.sha256().digest_size
+def _without_closed_loops(unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        _unraisable_hook(unraisable)
+
+
+sys.unraisablehook = _without_closed_loops
 
 
 class CheckpointError(RuntimeError):
@@ -51,8 +63,9 @@ class Checkpoints:
           CheckpointError: if this save cannot begin or the one before has failed.
         """
         self.wait()
+        metadata = {"sha256": {name: _checksum(leaf) for name, leaf in _by_name(state).items()}}
         try:
-            self._saving = self._orbax.save_async(step, {"bytes": _pack(state)}, force=True)
+            self._saving = self._orbax.save_async(step, _nested(state), force=True, custom_metadata=metadata)
         except Exception as error:
             raise self._failure(error) from error
 
@@ -155,29 +168,65 @@ def _steps(folder: pathlib.Path) -> list[int]:
 
 
 def _read(path: pathlib.Path, like: Any) -> Any:
-    saved = np.asarray(ocp.load(path.absolute())["bytes"]).tobytes()
-    leaves, structure = jax.tree.flatten(like)
-    found, start = [], CHECKSUM_BYTES
-    for leaf in leaves:
-        dtype, count = np.dtype(leaf.dtype), math.prod(leaf.shape)
-        found.append(np.frombuffer(saved, dtype, count, start).reshape(leaf.shape).copy())
-        start += count * dtype.itemsize
-    state = jax.tree.unflatten(structure, found)
-    if saved != _pack(state).tobytes():
+    arrays, wanted = _by_name(ocp.load(path.absolute())), _by_name(like)
+    if arrays.keys() == {"bytes"}:
+        return _unpacked(arrays["bytes"], like)
+    checksums = (ocp.metadata(path.absolute()).custom_metadata or {}).get("sha256")
+    if checksums is None:
+        raise CheckpointError("it has no checksums")
+    if different := sorted(wanted.keys() ^ checksums.keys()):
+        has = "no" if different[0] in wanted else "an"
+        raise CheckpointError(f"it has {has} array {different[0]}, unlike the state of this config")
+    for name, leaf in wanted.items():
+        if name not in arrays or _checksum(arrays[name]) != checksums[name]:
+            raise CheckpointError(f"its array {name} is not as it was written")
+        if (found := _kind(arrays[name])) != (expected := _kind(leaf)):
+            raise CheckpointError(f"its array {name} is {found}, but {expected} in the state of this config")
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
+
+
+def _by_name(tree: Any) -> dict[str, Any]:
+    """The leaves of a pytree by name, such as "params/encoder/kernel", in its own order."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _nested(state: Any) -> dict[str, Any]:
+    """The state as nested dicts of arrays, whatever its types are, so that it can be read without them."""
+    nested: dict[str, Any] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        *parents, name = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        functools.reduce(lambda part, parent: part.setdefault(parent, {}), parents, nested)[name] = leaf
+    return nested
+
+
+def _kind(leaf: Any) -> str:
+    """Type and shape of an array, such as "float32[5, 784]"."""
+    return f"{leaf.dtype}{list(leaf.shape)}"
+
+
+def _checksum(leaf: np.ndarray) -> str:
+    return hashlib.sha256(_kind(leaf).encode() + leaf.tobytes()).hexdigest()
+
+
+def _unpacked(packed: np.ndarray, like: Any) -> Any:
+    """The state in a checkpoint of older code: the bytes of all arrays one after the other, behind their checksum."""
+    leaves, size = jax.tree.leaves(like), hashlib.sha256().digest_size
+    checksum, body = packed[:size].tobytes(), packed[size:].tobytes()
+    header = repr([(leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves]).encode()
+    if hashlib.sha256(header + body).digest() != checksum:
         raise CheckpointError("its arrays are not those of this config, or not as they were written")
-    return state
-
-
-def _pack(state: Any) -> np.ndarray:
-    """The bytes of all arrays, behind a checksum of them with their shapes and types."""
-    leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(state)]
-    body = b"".join(leaf.tobytes() for leaf in leaves)
-    header = repr([(leaf.shape, leaf.dtype.str) for leaf in leaves]).encode()
-    return np.frombuffer(hashlib.sha256(header + body).digest() + body, np.uint8)
+    arrays, start = [], 0
+    for leaf in leaves:
+        array = np.frombuffer(body, leaf.dtype, math.prod(leaf.shape), start)
+        arrays.append(array.reshape(leaf.shape).copy())
+        start += array.nbytes
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
 
 
 def _reason(error: Exception) -> str:
     """An error in one line; of tensorstore's long ones that of the operating system is enough."""
     if code := re.search(r"os_error_code='(\d+)'", str(error)):
         return os.strerror(int(code[1]))
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    text = str(error).strip() if isinstance(error, OSError | RuntimeError | ValueError) else repr(error)
+    return (text or type(error).__name__).splitlines()[0][:200]
