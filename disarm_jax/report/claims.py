@@ -248,7 +248,8 @@ def _ratios(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
     if not common.size:
         return None
     step = paper.STEPS if paper.STEPS in common else int(common.max())
-    logs = np.log(one[1][at_one] / other[1][at_other])
+    with np.errstate(divide="ignore", invalid="ignore"):  # an exact estimator has none
+        logs = np.log(one[1][at_one] / other[1][at_other])
     late = np.exp(np.mean(logs[(common > 0.9 * step) & (common <= step)]))
     names = " over ".join(map(_name, pair))
     holds, numbers = late < 1, f"{names}: {late:.2f}"

@@ -48,7 +48,7 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
             groups.setdefault((dataset["name"], file, _family(pool.config)), []).append(pool)
     for (dataset, file, family), group in sorted(groups.items()):
         name = re.sub(r"[^\w-]+", "_", "_".join(filter(None, [dataset, file, family])))
-        title = f"{dataset_name(group[0].config)}: {FAMILIES[family]}"
+        title = f"{dataset_name(group[0].config)}: {FAMILIES.get(family, palette.own_name(family))}"
         yield Drawing(name, title, _curves(title, group))
         if measuring := [pool for pool in group if _measured(pool)]:
             title = f"{title}, variances along one trajectory"
@@ -56,9 +56,9 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
 
 
 def _family(config: Mapping[str, Any]) -> str:
-    if config["objective"]["name"] == "multisample":
-        return "multisample"
-    return "elbo" if len(config["model"]["latents"]) == 1 else "layers"
+    """A key of `FAMILIES`, or the import path of a custom objective."""
+    name = config["objective"]["name"]
+    return name if name != "elbo" else "elbo" if len(config["model"]["latents"]) == 1 else "layers"
 
 
 def _measured(pool: Pool) -> list[str]:

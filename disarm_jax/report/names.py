@@ -34,7 +34,7 @@ def model_name(config: Mapping[str, Any]) -> str:
 def estimator_name(config: Mapping[str, Any]) -> str:
     """As in the paper's tables; with the size of a multi-sample bound."""
     name, size = config["estimator"]["name"], config["objective"]["num_samples"]
-    if config["objective"]["name"] == "elbo":
+    if config["objective"]["name"] != "multisample":
         return style_of(name).name
     title = "DisARM" if name == "multisample_disarm" else style_of(name).name
     unit = "pair" if "disarm" in name else "sample"

@@ -104,6 +104,7 @@ def page(
         '<p class="note">Of the first seed: test images, their reconstructions, samples of the prior.</p>',
         f'<div class="samples">{"".join(_samples(pool) for pool in pools)}</div>',
         '<h2 id="runs">Runs</h2>',
+        _html_table(("run", "estimator", "state", "code", "started", "device", "precision"), map(_run_row, runs)),
         *(_run(run) for run in runs),
     ]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -206,35 +207,46 @@ def _samples(pool: Pool) -> str:
     return f"<figure>{image}<figcaption>{escape(what)}</figcaption></figure>"
 
 
+def _state(run: Run) -> str:
+    return "finished" if run.finished else f"at step {run.step:,} of {run.config['steps']:,}"
+
+
+def _code(run: Run) -> str:
+    return listed_codes(run.codes) + (" – continued by other code" if len(run.codes) > 1 else "")
+
+
+def _run_row(run: Run) -> str:
+    """A run in one line: what it is and where it comes from."""
+    texts = [run.path.name, _what(run.config), _state(run), _code(run), run.started[:10], "; ".join(run.devices)]
+    cells = "".join(f"<td>{escape(text or '–')}</td>" for text in (*texts, run.precision))
+    return f"<tr>{cells}</tr>"
+
+
 def _run(run: Run) -> str:
     """All about one run, folded."""
-    config, time = run.config, run.step_time
-    state = "finished" if run.finished else f"at step {run.step:,} of {config['steps']:,}"
-    spent = f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation"
     unknown = "not recorded" if run.finished else "written when the run ends"
     started = [f"step {entry.step:,} on {entry.started} by {entry.code}" for entry in run.entries]
     facts = {
         "directory": str(run.path),
-        "state": state,
-        "seeds": ", ".join(map(str, config["seeds"])),
-        "code": listed_codes(run.codes) + (" – continued by other code" if len(run.codes) > 1 else ""),
+        "state": _state(run),
+        "seeds": ", ".join(map(str, run.config["seeds"])),
+        "code": _code(run),
         "started": "; ".join(started) or "not recorded",
         "command": run.command or unknown,
         "device": "; ".join(run.devices) or unknown,
         "precision": run.precision or "not recorded",
         "data": ", ".join(f"{split} {value[:12]}…" for split, value in run.data_sums.items()) or unknown,
-        "time": spent,
-        "speed": _speed(run) if time else "–",
+        "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation",
+        "speed": _speed(run) if run.step_time else "–",
     }
     for step, metrics in run.evaluations:
         for metric, (mean, stderr, _) in metrics.items():
             facts[f"{bound_title(metric)}, step {step:,}"] = tables.number(mean, stderr)
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
-    fields = "\n".join(f"{field} = {value!r}" for field, value in sorted(flat(config)))
-    return (
-        f'<details class="run"><summary><b>{escape(run.path.name)}</b>: {escape(f"{_what(config)}, {state}")}</summary>'
-        f"<dl>{listed}</dl>{_folded('config', f'<pre>{escape(fields)}</pre>')}</details>"
-    )
+    fields = "\n".join(f"{field} = {value!r}" for field, value in sorted(flat(run.config)))
+    title = f"<b>{escape(run.path.name)}</b>: {escape(f'{_what(run.config)}, {_state(run)}')}"
+    config = _folded("config", f"<pre>{escape(fields)}</pre>")
+    return f'<details class="run"><summary>{title}</summary><dl>{listed}</dl>{config}</details>'
 
 
 def _speed(run: Run) -> str:
