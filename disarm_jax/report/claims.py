@@ -109,6 +109,7 @@ class Finding(NamedTuple):
       numbers: that it rests on, in words.
       step: at which they were taken; None for times, which need no full length.
       variant: by which all of the runs differ from the reference; empty for most.
+      close: whether it fails by less than two standard errors.
     """
 
     dataset: str
@@ -117,6 +118,7 @@ class Finding(NamedTuple):
     numbers: str
     step: int | None
     variant: str = ""
+    close: bool = False
 
     @property
     def early(self) -> bool:
@@ -160,7 +162,8 @@ class Judgement(NamedTuple):
         """On how many models it holds, as in "holds on 2 of 2 run, 4 not run"; models of shorter runs apart."""
         held, run, early = sum(finding.holds for finding in self.findings), len(self.findings), len(self.early)
         so_far, rest = sum(finding.holds for finding in self.early), self.models - run - early
-        parts = [f"holds on {held} of {run} run"] if run else []
+        close = sum(finding.close for finding in self.findings)
+        parts = [f"holds on {held} of {run} run" + (f" ({close} too close to call)" if close else "")] if run else []
         parts += [f"{early} too early to judge (holds on {so_far} so far)"] if early else []
         parts += [f"{rest} not run"] if rest else []
         return ", ".join(parts)
@@ -229,12 +232,13 @@ def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
         own if np.isfinite(own) else np.sqrt(paper.SEEDS) * cell.paper.stderr
         for own, cell in zip((error, other_error), pair, strict=True)
     ]
-    holds = abs(gap) <= 2 * np.hypot(*errors) if claim.what == "comparable" else gap > 0
+    near = bool(abs(gap) <= 2 * np.hypot(*errors))
+    holds = near if claim.what == "comparable" else bool(gap > 0)
     numbers = (
         f"{_name(pair[0])} {mean:.2f}, {_name(pair[1])} {other_mean:.2f}: {gap:+.2f} ± {np.hypot(*errors):.2f} nats"
     )
     numbers += f" (paper {theirs:+.2f})"
-    return Finding(*pair[0].place[:2], bool(holds), numbers, step, _variants(pair[0]))
+    return Finding(*pair[0].place[:2], holds, numbers, step, _variants(pair[0]), near and not holds)
 
 
 def _variance(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:

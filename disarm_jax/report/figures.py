@@ -195,20 +195,17 @@ def _metrics(config: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _styles(pools: Sequence[Pool]) -> dict[int, dict[str, Any]]:
     """Label, colour and line by id of the pool; the label names the commits of runs made by different code."""
-    groups: dict[tuple, list[Pool]] = {}
-    for pool in sorted(pools, key=_length, reverse=True):
-        groups.setdefault(_row(pool.config), []).append(pool)
-    styles = {}
-    for group in groups.values():
-        seen: list[str] = []
-        for pool, label in zip(group, distinct_names(group), strict=True):
-            name = pool.config["estimator"]["name"]
-            style = palette.style_of(name)
-            line = palette.LINES[(palette.LINES.index(style.line) + seen.count(name)) % len(palette.LINES)]
-            seen.append(name)
-            codes = differing_codes(code for run in pool.runs for code in run.codes)
-            label += f" [{listed_codes(codes)}]" if codes else ""
-            styles[id(pool)] = {"color": style.color, "linestyle": line, "label": label}
+    pools = sorted(pools, key=_length, reverse=True)
+    styles: dict[int, dict[str, Any]] = {}
+    seen: dict[tuple, list[str]] = {}
+    for pool, label in zip(pools, distinct_names(pools), strict=True):
+        name, before = pool.config["estimator"]["name"], seen.setdefault(_row(pool.config), [])
+        style = palette.style_of(name)
+        line = palette.LINES[(palette.LINES.index(style.line) + before.count(name)) % len(palette.LINES)]
+        before.append(name)
+        codes = differing_codes(code for run in pool.runs for code in run.codes)
+        label += f" [{listed_codes(codes)}]" if codes else ""
+        styles[id(pool)] = {"color": style.color, "linestyle": line, "label": label}
     return styles
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from disarm_jax.report import paper
 from disarm_jax.report.palette import own_name, style_of
 from disarm_jax.report.pools import Pool
-from disarm_jax.report.variants import VARIANTS
+from disarm_jax.report.variants import VARIANTS, value_of
 
 _BUILT_IN = ("bernoulli_vae", "categorical_vae")
+_IN_MODEL_NAME = {"model.name", "model.latents", "model.hidden"}
 
 
 def dataset_name(config: Mapping[str, Any]) -> str:
@@ -42,19 +43,22 @@ def estimator_name(config: Mapping[str, Any]) -> str:
 
 
 def distinct_names(pools: Sequence[Pool]) -> list[str]:
-    """The estimators of pools of one model; those of the same estimator are told apart by the settings that differ."""
+    """The estimators of pools; those of the same estimator are told apart by the settings that differ.
+
+    Not by those that are in the name of the model, which stands beside the estimator's.
+    """
     names = [estimator_name(pool.config) for pool in pools]
     labels = []
     for pool, name in zip(pools, names, strict=True):
         same = [other for other, other_name in zip(pools, names, strict=True) if other_name == name]
-        fields = sorted({field for other in same for field in other.settings})
+        fields = sorted({field for other in same for field in other.settings} - _IN_MODEL_NAME)
         fields = [field for field in fields if len({repr(other.settings.get(field)) for other in same}) > 1]
         labels.append(", ".join(dict.fromkeys([name, *(_setting(pool, field) for field in fields)])))
     return labels
 
 
 def _setting(pool: Pool, field: str) -> str:
-    value = pool.settings.get(field, "default")
+    value = value_of(pool.config, field)
     named = [variant.name for variant in VARIANTS if (variant.field, variant.value) == (field, value)]
     return named[0] if named else f"{field.rpartition('.')[2].replace('_', ' ')} {value}"
 

@@ -23,21 +23,21 @@ from disarm_jax.report.verdict import Verdict, in_paper
 _CSS = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1rem; background: #fff; color: #1a1a1a;
+body { margin: 0 auto; max-width: 82rem; padding: 1rem; background: #fff; color: #1a1a1a;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { margin-top: 2.5rem; border-bottom: 2px solid #ddd; }
 h3 { margin: 1.8rem 0 .4rem; } h4 { margin: 1.2rem 0 .4rem; font-weight: 600; }
 a { color: #00558b; } nav a { margin-right: 1rem; white-space: nowrap; }
 .scroll { overflow-x: auto; border: 1px solid #ddd; border-radius: 4px; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 .wide { width: 100%; }
-th, td { padding: .4rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
+th, td { padding: .35rem .5rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
 thead th { background: #f3f3f3; white-space: nowrap; }
 tr > th:first-child { position: sticky; left: 0; } tbody th { font-weight: 600; background: #fff; }
 .group th { background: #fafafa; } td { white-space: nowrap; }
 .match, .holds { background: #dff1e4; } .differs, .does-not-hold { background: #fde6d6; }
 .not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; }
-td.wrap { white-space: normal; min-width: 9rem; } td details, td summary { margin: 0; padding: 0; }
+td.wrap { white-space: normal; min-width: 14rem; } td details, td summary { margin: 0; padding: 0; }
 ul.numbers { margin: .2rem 0; padding-left: 1.2rem; }
 .verdict { font-size: 1.05rem; }
 .key span { display: inline-block; padding: .1rem .5rem; margin: 0 .4rem .3rem 0; border: 1px solid #ccc;
@@ -50,7 +50,8 @@ pre { overflow-x: auto; overflow-wrap: normal; background: #f6f6f6; padding: .7r
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; font-size: .9rem; }
 dt { color: #4a4a4a; } dd { margin: 0; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); gap: 0 1.5rem; }
-@media (max-width: 30rem) { body { padding: .7rem; font-size: 15px; } .tall { min-width: 44rem; } }
+@media (max-width: 30rem) { body { padding: .7rem; font-size: 15px; } .tall { min-width: 44rem; }
+  td.wrap { min-width: 9rem; } }
 """
 _KEY = {
     MATCH: "comparable, within 2 combined standard errors",

@@ -72,7 +72,8 @@ def _on_claims(judgements: Sequence[Judgement]) -> str:
     if not run:
         return f"None of the paper's {len(judgements)} claims below can be judged yet."
     rest = f"; {len(judgements) - len(run)} were not run" if len(run) < len(judgements) else ""
-    return f"Of the paper's {len(judgements)} claims below, {held} of the {len(run)} that were run hold{rest}."
+    where = f"{held} of the {len(run)} that were run hold on every model run{rest}"
+    return f"Of the paper's {len(judgements)} claims below, {where}."
 
 
 def expected_misses(cells: Sequence[Cell]) -> float:

@@ -56,6 +56,13 @@ def test_bounds(tmp_path, train, verdict):
     assert "(paper +0.27)" in str(judgement.findings[0])
 
 
+@pytest.mark.parametrize(("train", "note"), [(-115.9, " (1 too close to call)"), (-114.0, "")])
+def test_a_failure_within_the_noise_says_so(tmp_path, train, note):
+    write(tmp_path, DISARM, -116.0)
+    write(tmp_path, LOO, train)
+    assert judged(tmp_path, TRAIN).counts == f"holds on 0 of 1 run{note}, 14 not run"
+
+
 def test_one_of_the_two_is_not_enough(tmp_path):
     write(tmp_path, DISARM)
     judgement = judged(tmp_path, TRAIN)
