@@ -33,8 +33,8 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 .wide { width: 100%; }
 th, td { padding: .35rem .5rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
 thead th { background: #f3f3f3; white-space: nowrap; }
-tr > th:first-child { position: sticky; left: 0; } tbody th { font-weight: 600; background: #fff; }
-.group th { background: #fafafa; } td { white-space: nowrap; }
+tbody th { font-weight: 600; background: #fff; } .group th { background: #fafafa; } td { white-space: nowrap; }
+td:first-child { white-space: normal; min-width: 8rem; }
 .match, .holds { background: #dff1e4; } .differs, .does-not-hold { background: #fde6d6; }
 .not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; }
 td.wrap { white-space: normal; min-width: 14rem; } td details, td summary { margin: 0; padding: 0; }
@@ -162,13 +162,17 @@ def _judgement(judgement: Judgement) -> str:
 def _table(table: paper.Table, comparison: Comparison) -> str:
     """The cells that have a number; what is missing is folded."""
     notes, parts = tables.Notes(), [f"<h3>{escape(table.title)}</h3>"]
+    header = tables.HEADER[2:]  # data set and model have lines of their own
     for block in table.blocks:
-        rows = []
-        for cell, texts in tables.rows(block, comparison, notes):
+        lines, group = [], ""
+        for cell, (dataset, model, *texts) in tables.rows(block, comparison, notes):
+            if group != f"{dataset}, {model}":
+                group = f"{dataset}, {model}"
+                lines.append(f'<tr class="group"><th colspan="{len(header)}">{escape(group)}</th></tr>')
             shown = "".join(f"<td>{escape(text)}</td>" for text in texts)
-            rows.append(f'<tr class="{_class(cell.verdict)}">{shown}</tr>')
-        if rows:
-            parts += [f"<h4>{escape(block.title)}</h4>", _html_table(tables.HEADER, rows)]
+            lines.append(f'<tr class="{_class(cell.verdict)}">{shown}</tr>')
+        if lines:
+            parts += [f"<h4>{escape(block.title)}</h4>", _html_table(header, lines)]
     if len(parts) > 1:
         parts.append(f'<p class="note">{escape(tables.legend(table, comparison))}</p>')
     if notes.texts:

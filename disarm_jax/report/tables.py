@@ -113,7 +113,7 @@ def difference(cell: Cell) -> str:
     """With its sign; ≈ if our standard error is borrowed."""
     if cell.difference is None:
         return "–"
-    return f"{'≈ ' if cell.one_seed else ''}{cell.difference:+.1f}"
+    return f"{'≈ ' if cell.one_seed else ''}{round(cell.difference, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def verdict(cell: Cell) -> str:
