@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.figures import STYLE
 from disarm_jax.report import palette, paper
-from disarm_jax.report.names import bound_title, dataset_name, distinct_names, estimator_name, model_name
+from disarm_jax.report.names import dataset_name, distinct_names, estimator_name, model_name
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.provenance import differing_codes, listed_codes
 from disarm_jax.report.times import evaluations_of, step_times
@@ -87,7 +87,7 @@ def _curves(title: str, pools: Sequence[Pool]) -> Figure:
                 if number in clock:
                     steps, *train = curves[0]
                     _draw(by_time[0], (steps * clock[number] / 60, *train), style)
-            train, test = map(bound_title, metrics[:2])
+            train, test = map(palette.bound_title, metrics[:2])
             titles = (f"{key[-1]}: {train}", test, "gradient variance of the encoder", f"{train}, by time")
             for ax, text in zip(axes, titles, strict=False):
                 ax.set_title(_plain(text))

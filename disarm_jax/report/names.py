@@ -61,12 +61,3 @@ def _setting(pool: Pool, field: str) -> str:
     value = value_of(pool.config, field)
     named = [variant.name for variant in VARIANTS if (variant.field, variant.value) == (field, value)]
     return named[0] if named else f"{field.rpartition('.')[2].replace('_', ' ')} {value}"
-
-
-def bound_title(metric: str) -> str:
-    """A metric in words.
-
-    >>> bound_title("train_elbo"), bound_title("test_100_sample_bound")
-    ('train ELBO', 'test 100-sample bound')
-    """
-    return metric.replace("_sample", "-sample").replace("_", " ").replace("elbo", "ELBO")

@@ -13,8 +13,8 @@ from disarm_jax.experiment.config import flat
 from disarm_jax.report import paper, tables
 from disarm_jax.report.claims import Judgement
 from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
-from disarm_jax.report.names import bound_title, dataset_name, estimator_name, model_name
-from disarm_jax.report.palette import count
+from disarm_jax.report.names import dataset_name, estimator_name, model_name
+from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.provenance import listed_codes
 from disarm_jax.report.runs import Run
@@ -36,7 +36,7 @@ thead th { background: #f3f3f3; white-space: nowrap; }
 tbody th { font-weight: 600; background: #fff; } .group th { background: #fafafa; } td { white-space: nowrap; }
 td:first-child { white-space: normal; min-width: 8rem; }
 .match, .holds { background: #dff1e4; } .differs, .does-not-hold { background: #fde6d6; }
-.not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; }
+.not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; } .undecided { background: #fff5d2; }
 td.wrap { white-space: normal; min-width: 14rem; } td details, td summary { margin: 0; padding: 0; }
 ul.numbers { margin: .2rem 0; padding-left: 1.2rem; }
 .verdict { font-size: 1.05rem; }
