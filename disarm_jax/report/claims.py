@@ -284,11 +284,11 @@ def _order(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Fi
             if test := tests.get(id(train.pool)):
                 cells = orders.setdefault((_variants(train), train.value.step, test.value.step), {})
                 cells.setdefault(column, (train, test))
+    orders = {key: cells for key, cells in orders.items() if len(cells) > 1}
     if not orders:
         return None
-    (variant, step, _), cells = max(orders.items(), key=lambda item: (len(item[1]), item[0][1]))
-    if len(cells) < 2:
-        return None
+    # What counts before what is early, then the most estimators.
+    (variant, step, _), cells = max(orders.items(), key=lambda item: (item[0][1] == paper.STEPS, len(item[1])))
     train, test = (sorted(cells, key=lambda column: -cells[column][split].value.mean) for split in (0, 1))
     swapped = [pair for pair in itertools.combinations(train, 2) if test.index(pair[0]) > test.index(pair[1])]
     close = bool(swapped) and all(_near(*(cells[column] for column in pair)) for pair in swapped)

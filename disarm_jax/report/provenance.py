@@ -16,7 +16,7 @@ class Code(NamedTuple):
     Attributes:
       commit: 40 hex digits, None if it is not known.
       dirty: whether files differed from the commit, None if that is not known.
-      versions: of jax and jaxlib.
+      versions: of jax and jaxlib; of this package too if the commit is not known.
     """
 
     commit: str | None
@@ -93,7 +93,9 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
 def code_of(code: Mapping[str, Any], versions: Mapping[str, Any]) -> Code:
     """From the sections of run.json; summary.json has the versions alone."""
     commit, dirty = _text(code.get("commit")) or None, code.get("dirty")
-    known = tuple((name, str(versions[name])) for name in ("jax", "jaxlib") if name in versions)
+    versions = dict(versions) | ({"disarm_jax": code["version"]} if "version" in code else {})
+    names = ("jax", "jaxlib") if commit else ("disarm_jax", "jax", "jaxlib")
+    known = tuple((name, str(versions[name])) for name in names if name in versions)
     return Code(commit, dirty if isinstance(dirty, bool) else None, known)
 
 

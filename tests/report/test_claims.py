@@ -135,6 +135,15 @@ def test_order_of_test_and_train(tmp_path, test, verdict):
     assert f"train DisARM > REINFORCE LOO > ARM; test {expected}" in str(judgement.findings[0])
 
 
+def test_the_order_after_all_steps_counts_before_an_early_one_of_more_estimators(tmp_path):
+    for place in (DISARM, LOO):
+        write(tmp_path, place, -116.0)
+    for place in (ARM, RELAX, Place("mnist", "linear", "arm")):
+        write(tmp_path, place, -116.0, step=100_000)
+    (finding,) = judged(tmp_path, ORDER).findings
+    assert "ARM >" not in finding.numbers.replace("DisARM", "")
+
+
 @pytest.mark.parametrize(("seconds", "verdict"), [(0.02, "holds"), (0.03, "does not hold")])
 def test_times(tmp_path, seconds, verdict):
     write(tmp_path, DISARM, seconds_per_step=0.01)
