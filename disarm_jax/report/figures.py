@@ -161,11 +161,11 @@ def _rows(pools: Sequence[Pool]) -> dict[tuple, list[Pool]]:
     """The pools of each row; those not a tenth as long as the longest have a row, and an axis, of their own."""
     rows: dict[tuple, list[Pool]] = {}
     for pool in sorted(pools, key=_length, reverse=True):
-        *key, title = _row(pool.config)
-        longest = [group[0] for (*other, _, _), group in rows.items() if other == key]  # from the longest row on
-        first = next((group for group in longest if _length(pool) >= 0.1 * _length(group)), pool)
-        title += f", {_short(_length(first))} steps" if longest and first is not longest[0] else ""
-        rows.setdefault((*key, -_length(first), title), []).append(pool)
+        key = _row(pool.config)
+        longest = [group[0] for (*other, _, _), group in rows.items() if tuple(other) == key]  # of each row so far
+        first = next((other for other in longest if _length(pool) >= 0.1 * _length(other)), pool)
+        steps = f", {_short(_length(first))} steps" if longest and first is not longest[0] else ""
+        rows.setdefault((*key, -_length(first), key[-1] + steps), []).append(pool)
     return rows
 
 

@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from disarm_jax.report.palette import count
+
 
 class Code(NamedTuple):
     """The code that made a run, as far as it is known.
@@ -103,7 +105,7 @@ def _device(device: Mapping[str, Any], host: Mapping[str, Any]) -> str:
     if not device:
         return ""
     parts = [f"{device.get('count', 1)} × {device.get('kind', 'unknown')}", _text(host.get("processor"))]
-    parts += [f"{host['usable_cores']} cores"] if "usable_cores" in host else []
+    parts += [count(host["usable_cores"], "core")] if isinstance(host.get("usable_cores"), int) else []
     return ", ".join(filter(None, parts))
 
 

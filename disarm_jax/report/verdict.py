@@ -120,6 +120,7 @@ def histogram(cells: Sequence[Cell]) -> Figure:
 def markdown(verdict: Verdict) -> str:
     """verdict.md."""
     parts = ["# Verdict", "\n".join(f"- {sentence}" for sentence in verdict.sentences if sentence)]
+    parts += ["![Histogram of the differences](differences.png)"] if verdict.cells else []
     parts.append("## The paper's claims")
     lines = ["| claim | verdict | our runs | in the paper's numbers |", "|---|---|---|---|"]
     for judgement in verdict.judgements:

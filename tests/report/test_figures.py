@@ -83,6 +83,14 @@ def test_short_runs_have_an_axis_of_their_own(tmp_path):
     assert [line.get_label() for line in short.get_lines()] == ["ARM", "DisARM, batch size 20"]
 
 
+def test_a_custom_model_has_a_row_of_its_own(tmp_path):
+    write_run(tmp_path / "a", config_at(DISARM, seeds=(0,)), [-117.0])
+    config = config_at(ARM, seeds=(0,), steps=5000)
+    config["model"]["name"] = "mine:QuietVAE"
+    write_run(tmp_path / "b", config, [-118.0])
+    assert [ax.get_title() for ax in panels(tmp_path)[::3]] == ["Linear: train ELBO", "QuietVAE, Linear: train ELBO"]
+
+
 def another_device(path):
     write_text(RunDir(path).summary_file, json.dumps({"device": DEVICE | {"kind": "another"}}))
 
