@@ -46,13 +46,13 @@ def draw_curves(run_dir: RunDir) -> None:
     panels = {"objective and bounds, nats": bounds, "gradient variance of the encoder": variances}
     panels |= {"tunables of the estimator": tunables} if tunables else {}
     trained, options = config["estimator"]["name"], config["estimator"]["options"]
-    own = palette.style_of(trained)
+    own, labels = palette.style_of(trained), {"objective": "objective (running mean)"}
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
         for axes, (title, shown) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             means = []
             for number, name in enumerate(shown):
-                label, style = name.partition("/")[2] or name.replace("_", " "), own
+                label, style = labels.get(name) or name.partition("/")[2] or palette.bound_title(name), own
                 line = palette.LINES[number % len(palette.LINES)]  # all of the same estimator
                 if shown is variances:
                     measured = name.partition("/")[2] or str(choices.EstimatorSpec(trained, options))

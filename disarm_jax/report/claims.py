@@ -5,6 +5,7 @@ but the estimator. Bounds and variances count after the paper's number of steps;
 early. Variances are averages over the last tenth of training, since a single one is noisy.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from disarm_jax.report.paper import Place
 LINEAR, NONLINEAR = ("linear",), ("nonlinear",)
 LAYERS = ("layers_2", "layers_3", "layers_4")
 SINGLE, EVERY = LINEAR + NONLINEAR, LINEAR + NONLINEAR + LAYERS
-HOLDS, FAILS, NOT_RUN = "holds", "does not hold", "not run"
+HOLDS, UNDECIDED, FAILS, NOT_RUN = "holds", "undecided", "does not hold", "not run"
 
 
 class Claim(NamedTuple):
@@ -109,6 +110,7 @@ class Finding(NamedTuple):
       numbers: that it rests on, in words.
       step: at which they were taken; None for times, which need no full length.
       variant: by which all of the runs differ from the reference; empty for most.
+      close: whether it holds, or fails, by less than two standard errors.
     """
 
     dataset: str
@@ -117,6 +119,7 @@ class Finding(NamedTuple):
     numbers: str
     step: int | None
     variant: str = ""
+    close: bool = False
 
     @property
     def early(self) -> bool:
@@ -128,7 +131,8 @@ class Finding(NamedTuple):
         step = f" at step {self.step:,}, too early to count" if self.early else ""
         variant = f", {self.variant}" if self.variant else ""
         where = f"{paper.DATASETS[self.dataset]}, {paper.MODELS[self.model]}{variant}"
-        return f"{where}: {'holds' if self.holds else 'does not hold'}{step}; {self.numbers}"
+        noise = ", but within the noise" if self.close else ""
+        return f"{where}: {'holds' if self.holds else 'does not hold'}{noise}{step}; {self.numbers}"
 
 
 class Judgement(NamedTuple):
@@ -150,17 +154,20 @@ class Judgement(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """One of `HOLDS`, `FAILS` and `NOT_RUN`."""
+        """One of the words above; undecided if the claim fails on some models, on each by less than the noise."""
         if not self.findings:
             return NOT_RUN
-        return HOLDS if all(finding.holds for finding in self.findings) else FAILS
+        if all(finding.holds for finding in self.findings):
+            return HOLDS
+        return UNDECIDED if all(finding.holds or finding.close for finding in self.findings) else FAILS
 
     @property
     def counts(self) -> str:
         """On how many models it holds, as in "holds on 2 of 2 run, 4 not run"; models of shorter runs apart."""
         held, run, early = sum(finding.holds for finding in self.findings), len(self.findings), len(self.early)
         so_far, rest = sum(finding.holds for finding in self.early), self.models - run - early
-        parts = [f"holds on {held} of {run} run"] if run else []
+        close = sum(finding.close for finding in self.findings)
+        parts = [f"holds on {held} of {run} run" + (f" ({close} within the noise)" if close else "")] if run else []
         parts += [f"{early} too early to judge (holds on {so_far} so far)"] if early else []
         parts += [f"{rest} not run"] if rest else []
         return ", ".join(parts)
@@ -224,17 +231,17 @@ def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
         next((mean, error) for at, mean, error in zip(*curve, strict=True) if at == step) for curve in (one, other)
     )
     gap, theirs = mean - other_mean, pair[0].paper.mean - pair[1].paper.mean
-    # A single seed borrows the paper's spread between seeds, as in `compare.difference`.
-    errors = [
-        own if np.isfinite(own) else np.sqrt(paper.SEEDS) * cell.paper.stderr
-        for own, cell in zip((error, other_error), pair, strict=True)
-    ]
-    holds = abs(gap) <= 2 * np.hypot(*errors) if claim.what == "comparable" else gap > 0
-    numbers = (
-        f"{_name(pair[0])} {mean:.2f}, {_name(pair[1])} {other_mean:.2f}: {gap:+.2f} ± {np.hypot(*errors):.2f} nats"
-    )
+    noise = np.hypot(_error(pair[0], error), _error(pair[1], other_error))
+    near = bool(abs(gap) <= 2 * noise)
+    holds = near if claim.what == "comparable" else bool(gap > 0)
+    numbers = f"{_name(pair[0])} {mean:.2f}, {_name(pair[1])} {other_mean:.2f}: {gap:+.2f} ± {noise:.2f} nats"
     numbers += f" (paper {theirs:+.2f})"
-    return Finding(*pair[0].place[:2], bool(holds), numbers, step, _variants(pair[0]))
+    return Finding(*pair[0].place[:2], holds, numbers, step, _variants(pair[0]), near and claim.what != "comparable")
+
+
+def _error(cell: Cell, own: float | None) -> float:
+    """Our standard error; a single seed borrows the paper's spread between seeds, as in `compare.difference`."""
+    return own if own is not None and np.isfinite(own) else np.sqrt(paper.SEEDS) * cell.paper.stderr
 
 
 def _variance(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
@@ -248,7 +255,8 @@ def _ratios(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
     if not common.size:
         return None
     step = paper.STEPS if paper.STEPS in common else int(common.max())
-    logs = np.log(one[1][at_one] / other[1][at_other])
+    with np.errstate(divide="ignore", invalid="ignore"):  # an exact estimator has none
+        logs = np.log(one[1][at_one] / other[1][at_other])
     late = np.exp(np.mean(logs[(common > 0.9 * step) & (common <= step)]))
     names = " over ".join(map(_name, pair))
     holds, numbers = late < 1, f"{names}: {late:.2f}"
@@ -268,21 +276,31 @@ def _time(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Fin
 
 def _order(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
     """The order of the estimators whose train bounds, and whose test bounds, were taken at one step."""
-    orders: dict[tuple[str, int, int], dict[str, tuple[float, float]]] = {}
+    orders: dict[tuple[str, int, int], dict[str, tuple[Cell, Cell]]] = {}
     for column in claim.columns:
         place = Place(dataset, model, column)
         tests = {id(cell.pool): cell for cell in _run(comparison, place, "test")}
         for train in _run(comparison, place):
             if test := tests.get(id(train.pool)):
-                bounds = orders.setdefault((_variants(train), train.value.step, test.value.step), {})
-                bounds.setdefault(column, (train.value.mean, test.value.mean))
+                cells = orders.setdefault((_variants(train), train.value.step, test.value.step), {})
+                cells.setdefault(column, (train, test))
+    orders = {key: cells for key, cells in orders.items() if len(cells) > 1}
     if not orders:
         return None
-    (variant, step, _), bounds = max(orders.items(), key=lambda item: (len(item[1]), item[0][1]))
-    if len(bounds) < 2:
-        return None
-    train, test = (sorted(bounds, key=lambda column: -bounds[column][split]) for split in (0, 1))
-    return Finding(dataset, model, train == test, f"train {_chain(train)}; test {_chain(test)}", step, variant)
+    # What counts before what is early, then the most estimators.
+    (variant, step, _), cells = max(orders.items(), key=lambda item: (item[0][1] == paper.STEPS, len(item[1])))
+    train, test = (sorted(cells, key=lambda column: -cells[column][split].value.mean) for split in (0, 1))
+    swapped = [pair for pair in itertools.combinations(train, 2) if test.index(pair[0]) > test.index(pair[1])]
+    close = bool(swapped) and all(_near(*(cells[column] for column in pair)) for pair in swapped)
+    return Finding(dataset, model, not swapped, f"train {_chain(train)}; test {_chain(test)}", step, variant, close)
+
+
+def _near(one: tuple[Cell, Cell], other: tuple[Cell, Cell]) -> bool:
+    """Whether the train or the test bounds of two estimators are within the noise of each other."""
+    pairs = list(zip(one, other, strict=True))
+    gaps = [abs(cell.value.mean - beside.value.mean) for cell, beside in pairs]
+    noise = [np.hypot(*(_error(cell, cell.value.stderr) for cell in pair)) for pair in pairs]
+    return any(gap <= 2 * error for gap, error in zip(gaps, noise, strict=True))
 
 
 def _chain(columns: Sequence[str]) -> str:

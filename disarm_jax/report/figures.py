@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.figures import STYLE
 from disarm_jax.report import palette, paper
-from disarm_jax.report.names import bound_title, dataset_name, distinct_names, estimator_name, model_name
+from disarm_jax.report.names import dataset_name, distinct_names, estimator_name, model_name
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.provenance import differing_codes, listed_codes
 from disarm_jax.report.times import evaluations_of, step_times
@@ -48,7 +48,7 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
             groups.setdefault((dataset["name"], file, _family(pool.config)), []).append(pool)
     for (dataset, file, family), group in sorted(groups.items()):
         name = re.sub(r"[^\w-]+", "_", "_".join(filter(None, [dataset, file, family])))
-        title = f"{dataset_name(group[0].config)}: {FAMILIES[family]}"
+        title = f"{dataset_name(group[0].config)}: {FAMILIES.get(family, palette.own_name(family))}"
         yield Drawing(name, title, _curves(title, group))
         if measuring := [pool for pool in group if _measured(pool)]:
             title = f"{title}, variances along one trajectory"
@@ -56,9 +56,9 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
 
 
 def _family(config: Mapping[str, Any]) -> str:
-    if config["objective"]["name"] == "multisample":
-        return "multisample"
-    return "elbo" if len(config["model"]["latents"]) == 1 else "layers"
+    """A key of `FAMILIES`, or the import path of a custom objective."""
+    name = config["objective"]["name"]
+    return name if name != "elbo" else "elbo" if len(config["model"]["latents"]) == 1 else "layers"
 
 
 def _measured(pool: Pool) -> list[str]:
@@ -87,7 +87,7 @@ def _curves(title: str, pools: Sequence[Pool]) -> Figure:
                 if number in clock:
                     steps, *train = curves[0]
                     _draw(by_time[0], (steps * clock[number] / 60, *train), style)
-            train, test = map(bound_title, metrics[:2])
+            train, test = map(palette.bound_title, metrics[:2])
             titles = (f"{key[-1]}: {train}", test, "gradient variance of the encoder", f"{train}, by time")
             for ax, text in zip(axes, titles, strict=False):
                 ax.set_title(_plain(text))
@@ -161,11 +161,11 @@ def _rows(pools: Sequence[Pool]) -> dict[tuple, list[Pool]]:
     """The pools of each row; those not a tenth as long as the longest have a row, and an axis, of their own."""
     rows: dict[tuple, list[Pool]] = {}
     for pool in sorted(pools, key=_length, reverse=True):
-        *key, title = _row(pool.config)
-        longest = [group[0] for (*other, _, _), group in rows.items() if other == key]  # from the longest row on
-        first = next((group for group in longest if _length(pool) >= 0.1 * _length(group)), pool)
-        title += f", {_short(_length(first))} steps" if longest and first is not longest[0] else ""
-        rows.setdefault((*key, -_length(first), title), []).append(pool)
+        key = _row(pool.config)
+        longest = [group[0] for (*other, _, _), group in rows.items() if tuple(other) == key]  # of each row so far
+        first = next((other for other in longest if _length(pool) >= 0.1 * _length(other)), pool)
+        steps = f", {_short(_length(first))} steps" if longest and first is not longest[0] else ""
+        rows.setdefault((*key, -_length(first), key[-1] + steps), []).append(pool)
     return rows
 
 
@@ -195,20 +195,17 @@ def _metrics(config: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _styles(pools: Sequence[Pool]) -> dict[int, dict[str, Any]]:
     """Label, colour and line by id of the pool; the label names the commits of runs made by different code."""
-    groups: dict[tuple, list[Pool]] = {}
-    for pool in sorted(pools, key=_length, reverse=True):
-        groups.setdefault(_row(pool.config), []).append(pool)
-    styles = {}
-    for group in groups.values():
-        seen: list[str] = []
-        for pool, label in zip(group, distinct_names(group), strict=True):
-            name = pool.config["estimator"]["name"]
-            style = palette.style_of(name)
-            line = palette.LINES[(palette.LINES.index(style.line) + seen.count(name)) % len(palette.LINES)]
-            seen.append(name)
-            codes = differing_codes(code for run in pool.runs for code in run.codes)
-            label += f" [{listed_codes(codes)}]" if codes else ""
-            styles[id(pool)] = {"color": style.color, "linestyle": line, "label": label}
+    pools = sorted(pools, key=_length, reverse=True)
+    styles: dict[int, dict[str, Any]] = {}
+    seen: dict[tuple, list[str]] = {}
+    for pool, label in zip(pools, distinct_names(pools), strict=True):
+        name, before = pool.config["estimator"]["name"], seen.setdefault(_row(pool.config), [])
+        style = palette.style_of(name)
+        line = palette.LINES[(palette.LINES.index(style.line) + before.count(name)) % len(palette.LINES)]
+        before.append(name)
+        codes = differing_codes(code for run in pool.runs for code in run.codes)
+        label += f" [{listed_codes(codes)}]" if codes else ""
+        styles[id(pool)] = {"color": style.color, "linestyle": line, "label": label}
     return styles
 
 

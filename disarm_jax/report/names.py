@@ -7,9 +7,10 @@ from typing import Any
 from disarm_jax.report import paper
 from disarm_jax.report.palette import own_name, style_of
 from disarm_jax.report.pools import Pool
-from disarm_jax.report.variants import VARIANTS
+from disarm_jax.report.variants import VARIANTS, value_of
 
 _BUILT_IN = ("bernoulli_vae", "categorical_vae")
+_IN_MODEL_NAME = {"model.name", "model.latents", "model.hidden"}
 
 
 def dataset_name(config: Mapping[str, Any]) -> str:
@@ -34,7 +35,7 @@ def model_name(config: Mapping[str, Any]) -> str:
 def estimator_name(config: Mapping[str, Any]) -> str:
     """As in the paper's tables; with the size of a multi-sample bound."""
     name, size = config["estimator"]["name"], config["objective"]["num_samples"]
-    if config["objective"]["name"] == "elbo":
+    if config["objective"]["name"] != "multisample":
         return style_of(name).name
     title = "DisARM" if name == "multisample_disarm" else style_of(name).name
     unit = "pair" if "disarm" in name else "sample"
@@ -42,27 +43,21 @@ def estimator_name(config: Mapping[str, Any]) -> str:
 
 
 def distinct_names(pools: Sequence[Pool]) -> list[str]:
-    """The estimators of pools of one model; those of the same estimator are told apart by the settings that differ."""
+    """The estimators of pools; those of the same estimator are told apart by the settings that differ.
+
+    Not by those that are in the name of the model, which stands beside the estimator's.
+    """
     names = [estimator_name(pool.config) for pool in pools]
     labels = []
     for pool, name in zip(pools, names, strict=True):
         same = [other for other, other_name in zip(pools, names, strict=True) if other_name == name]
-        fields = sorted({field for other in same for field in other.settings})
+        fields = sorted({field for other in same for field in other.settings} - _IN_MODEL_NAME)
         fields = [field for field in fields if len({repr(other.settings.get(field)) for other in same}) > 1]
         labels.append(", ".join(dict.fromkeys([name, *(_setting(pool, field) for field in fields)])))
     return labels
 
 
 def _setting(pool: Pool, field: str) -> str:
-    value = pool.settings.get(field, "default")
+    value = value_of(pool.config, field)
     named = [variant.name for variant in VARIANTS if (variant.field, variant.value) == (field, value)]
     return named[0] if named else f"{field.rpartition('.')[2].replace('_', ' ')} {value}"
-
-
-def bound_title(metric: str) -> str:
-    """A metric in words.
-
-    >>> bound_title("train_elbo"), bound_title("test_100_sample_bound")
-    ('train ELBO', 'test 100-sample bound')
-    """
-    return metric.replace("_sample", "-sample").replace("_", " ").replace("elbo", "ELBO")

@@ -13,8 +13,8 @@ from disarm_jax.experiment.config import flat
 from disarm_jax.report import paper, tables
 from disarm_jax.report.claims import Judgement
 from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
-from disarm_jax.report.names import bound_title, dataset_name, estimator_name, model_name
-from disarm_jax.report.palette import count
+from disarm_jax.report.names import dataset_name, estimator_name, model_name
+from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.provenance import listed_codes
 from disarm_jax.report.runs import Run
@@ -23,21 +23,21 @@ from disarm_jax.report.verdict import Verdict, in_paper
 _CSS = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1rem; background: #fff; color: #1a1a1a;
+body { margin: 0 auto; max-width: 82rem; padding: 1rem; background: #fff; color: #1a1a1a;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { margin-top: 2.5rem; border-bottom: 2px solid #ddd; }
 h3 { margin: 1.8rem 0 .4rem; } h4 { margin: 1.2rem 0 .4rem; font-weight: 600; }
 a { color: #00558b; } nav a { margin-right: 1rem; white-space: nowrap; }
 .scroll { overflow-x: auto; border: 1px solid #ddd; border-radius: 4px; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 .wide { width: 100%; }
-th, td { padding: .4rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
+th, td { padding: .35rem .5rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
 thead th { background: #f3f3f3; white-space: nowrap; }
-tr > th:first-child { position: sticky; left: 0; } tbody th { font-weight: 600; background: #fff; }
-.group th { background: #fafafa; } td { white-space: nowrap; }
+tbody th { font-weight: 600; background: #fff; } .group th { background: #fafafa; } td { white-space: nowrap; }
+td:first-child { white-space: normal; min-width: 8rem; }
 .match, .holds { background: #dff1e4; } .differs, .does-not-hold { background: #fde6d6; }
-.not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; }
-td.wrap { white-space: normal; min-width: 9rem; } td details, td summary { margin: 0; padding: 0; }
+.not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; } .undecided { background: #fff5d2; }
+td.wrap { white-space: normal; min-width: 14rem; } td details, td summary { margin: 0; padding: 0; }
 ul.numbers { margin: .2rem 0; padding-left: 1.2rem; }
 .verdict { font-size: 1.05rem; }
 .key span { display: inline-block; padding: .1rem .5rem; margin: 0 .4rem .3rem 0; border: 1px solid #ccc;
@@ -50,7 +50,8 @@ pre { overflow-x: auto; overflow-wrap: normal; background: #f6f6f6; padding: .7r
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; font-size: .9rem; }
 dt { color: #4a4a4a; } dd { margin: 0; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); gap: 0 1.5rem; }
-@media (max-width: 30rem) { body { padding: .7rem; font-size: 15px; } .tall { min-width: 44rem; } }
+@media (max-width: 30rem) { body { padding: .7rem; font-size: 15px; } .tall { min-width: 44rem; }
+  td.wrap { min-width: 9rem; } }
 """
 _KEY = {
     MATCH: "comparable, within 2 combined standard errors",
@@ -104,6 +105,7 @@ def page(
         '<p class="note">Of the first seed: test images, their reconstructions, samples of the prior.</p>',
         f'<div class="samples">{"".join(_samples(pool) for pool in pools)}</div>',
         '<h2 id="runs">Runs</h2>',
+        _html_table(("run", "estimator", "state", "code", "started", "device", "precision"), map(_run_row, runs)),
         *(_run(run) for run in runs),
     ]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -160,13 +162,17 @@ def _judgement(judgement: Judgement) -> str:
 def _table(table: paper.Table, comparison: Comparison) -> str:
     """The cells that have a number; what is missing is folded."""
     notes, parts = tables.Notes(), [f"<h3>{escape(table.title)}</h3>"]
+    header = tables.HEADER[2:]  # data set and model have lines of their own
     for block in table.blocks:
-        rows = []
-        for cell, texts in tables.rows(block, comparison, notes):
+        lines, group = [], ""
+        for cell, (dataset, model, *texts) in tables.rows(block, comparison, notes):
+            if group != f"{dataset}, {model}":
+                group = f"{dataset}, {model}"
+                lines.append(f'<tr class="group"><th colspan="{len(header)}">{escape(group)}</th></tr>')
             shown = "".join(f"<td>{escape(text)}</td>" for text in texts)
-            rows.append(f'<tr class="{_class(cell.verdict)}">{shown}</tr>')
-        if rows:
-            parts += [f"<h4>{escape(block.title)}</h4>", _html_table(tables.HEADER, rows)]
+            lines.append(f'<tr class="{_class(cell.verdict)}">{shown}</tr>')
+        if lines:
+            parts += [f"<h4>{escape(block.title)}</h4>", _html_table(header, lines)]
     if len(parts) > 1:
         parts.append(f'<p class="note">{escape(tables.legend(table, comparison))}</p>')
     if notes.texts:
@@ -206,35 +212,46 @@ def _samples(pool: Pool) -> str:
     return f"<figure>{image}<figcaption>{escape(what)}</figcaption></figure>"
 
 
+def _state(run: Run) -> str:
+    return "finished" if run.finished else f"at step {run.step:,} of {run.config['steps']:,}"
+
+
+def _code(run: Run) -> str:
+    return listed_codes(run.codes) + (" – continued by other code" if len(run.codes) > 1 else "")
+
+
+def _run_row(run: Run) -> str:
+    """A run in one line: what it is and where it comes from."""
+    texts = [run.path.name, _what(run.config), _state(run), _code(run), run.started[:10], "; ".join(run.devices)]
+    cells = "".join(f"<td>{escape(text or '–')}</td>" for text in (*texts, run.precision))
+    return f"<tr>{cells}</tr>"
+
+
 def _run(run: Run) -> str:
     """All about one run, folded."""
-    config, time = run.config, run.step_time
-    state = "finished" if run.finished else f"at step {run.step:,} of {config['steps']:,}"
-    spent = f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation"
     unknown = "not recorded" if run.finished else "written when the run ends"
     started = [f"step {entry.step:,} on {entry.started} by {entry.code}" for entry in run.entries]
     facts = {
         "directory": str(run.path),
-        "state": state,
-        "seeds": ", ".join(map(str, config["seeds"])),
-        "code": listed_codes(run.codes) + (" – continued by other code" if len(run.codes) > 1 else ""),
+        "state": _state(run),
+        "seeds": ", ".join(map(str, run.config["seeds"])),
+        "code": _code(run),
         "started": "; ".join(started) or "not recorded",
         "command": run.command or unknown,
         "device": "; ".join(run.devices) or unknown,
         "precision": run.precision or "not recorded",
         "data": ", ".join(f"{split} {value[:12]}…" for split, value in run.data_sums.items()) or unknown,
-        "time": spent,
-        "speed": _speed(run) if time else "–",
+        "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation",
+        "speed": _speed(run) if run.step_time else "–",
     }
     for step, metrics in run.evaluations:
         for metric, (mean, stderr, _) in metrics.items():
             facts[f"{bound_title(metric)}, step {step:,}"] = tables.number(mean, stderr)
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
-    fields = "\n".join(f"{field} = {value!r}" for field, value in sorted(flat(config)))
-    return (
-        f'<details class="run"><summary><b>{escape(run.path.name)}</b>: {escape(f"{_what(config)}, {state}")}</summary>'
-        f"<dl>{listed}</dl>{_folded('config', f'<pre>{escape(fields)}</pre>')}</details>"
-    )
+    fields = "\n".join(f"{field} = {value!r}" for field, value in sorted(flat(run.config)))
+    title = f"<b>{escape(run.path.name)}</b>: {escape(f'{_what(run.config)}, {_state(run)}')}"
+    config = _folded("config", f"<pre>{escape(fields)}</pre>")
+    return f'<details class="run"><summary>{title}</summary><dl>{listed}</dl>{config}</details>'
 
 
 def _speed(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""What every estimator is called in tables and figures, and the colour and line it is drawn with.
+"""What estimators and bounds are called in tables and figures, and the colour and line an estimator is drawn with.
 
 All figures of the project take their colours from here, so an estimator looks the same wherever it is drawn. The main
 estimators have the colours of Okabe and Ito, which colour-blind readers can tell apart; relatives share a hue and
@@ -121,6 +121,15 @@ def _option(option: str, value: Any) -> str:
     if option in _COUNTED:
         return count(value, _COUNTED[option])
     return f"{option.replace('_', ' ')} {value}"
+
+
+def bound_title(metric: str) -> str:
+    """A metric in words.
+
+    >>> bound_title("train_elbo"), bound_title("test_100_sample_bound")
+    ('train ELBO', 'test 100-sample bound')
+    """
+    return metric.replace("_sample", "-sample").replace("_", " ").replace("elbo", "ELBO")
 
 
 def count(number: int, what: str) -> str:

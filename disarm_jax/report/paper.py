@@ -166,9 +166,11 @@ TABLES = (
 def place_of(config: Mapping[str, Any]) -> Place | None:
     """The place that a resolved config is for, by data set, kind of model and estimator; None if the paper has none.
 
-    Its other settings need not be the paper's. Data sets under other names (`mnist5k`, `binarized_mnist`, custom ones)
-    have no place: their numbers never stand beside the paper's.
+    Its other settings need not be the paper's. Custom models and objectives, and data sets under other names
+    (`mnist5k`, `binarized_mnist`, custom ones) have no place: their numbers never stand beside the paper's.
     """
+    if config["model"]["name"] != "bernoulli_vae" or config["objective"]["name"] not in ("elbo", "multisample"):
+        return None
     model, estimator, objective = config["model"], config["estimator"]["name"], config["objective"]
     layers, multisample = len(model["latents"]), objective["name"] == "multisample"
     kind = "nonlinear" if model["hidden"] else "linear" if layers == 1 else f"layers_{layers}"

@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from disarm_jax.report.palette import count
+
 
 class Code(NamedTuple):
     """The code that made a run, as far as it is known.
@@ -16,7 +18,7 @@ class Code(NamedTuple):
     Attributes:
       commit: 40 hex digits, None if it is not known.
       dirty: whether files differed from the commit, None if that is not known.
-      versions: of jax and jaxlib.
+      versions: of jax and jaxlib; of this package too if the commit is not known.
     """
 
     commit: str | None
@@ -93,7 +95,9 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
 def code_of(code: Mapping[str, Any], versions: Mapping[str, Any]) -> Code:
     """From the sections of run.json; summary.json has the versions alone."""
     commit, dirty = _text(code.get("commit")) or None, code.get("dirty")
-    known = tuple((name, str(versions[name])) for name in ("jax", "jaxlib") if name in versions)
+    versions = dict(versions) | ({"disarm_jax": code["version"]} if "version" in code else {})
+    names = ("jax", "jaxlib") if commit else ("disarm_jax", "jax", "jaxlib")
+    known = tuple((name, str(versions[name])) for name in names if name in versions)
     return Code(commit, dirty if isinstance(dirty, bool) else None, known)
 
 
@@ -101,7 +105,7 @@ def _device(device: Mapping[str, Any], host: Mapping[str, Any]) -> str:
     if not device:
         return ""
     parts = [f"{device.get('count', 1)} × {device.get('kind', 'unknown')}", _text(host.get("processor"))]
-    parts += [f"{host['usable_cores']} cores"] if "usable_cores" in host else []
+    parts += [count(host["usable_cores"], "core")] if isinstance(host.get("usable_cores"), int) else []
     return ", ".join(filter(None, parts))
 
 

@@ -62,7 +62,10 @@ class Run(NamedTuple):
         if self.entries:
             return tuple(dict.fromkeys(entry.device for entry in self.entries if entry.device))
         device = self.summary.get("device")
-        return (f"{device['count']} × {device['kind']}, {device.get('processor', 'unknown')}",) if device else ()
+        if not device:
+            return ()
+        processor = device.get("processor", "unknown").replace(", 1 cores", ", 1 core")  # as in newer runs
+        return (f"{device['count']} × {device['kind']}, {processor}",)
 
     @property
     def command(self) -> str:

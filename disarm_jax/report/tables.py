@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from disarm_jax.report import paper
 from disarm_jax.report.compare import MISSING, NOT_COMPARABLE, Cell, Comparison
-from disarm_jax.report.names import bound_title, dataset_name, distinct_names, model_name
-from disarm_jax.report.palette import count
+from disarm_jax.report.names import dataset_name, distinct_names, model_name
+from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.times import evaluations_of
 
@@ -113,7 +113,7 @@ def difference(cell: Cell) -> str:
     """With its sign; ≈ if our standard error is borrowed."""
     if cell.difference is None:
         return "–"
-    return f"{'≈ ' if cell.one_seed else ''}{cell.difference:+.1f}"
+    return f"{'≈ ' if cell.one_seed else ''}{round(cell.difference, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def verdict(cell: Cell) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from disarm_jax.experiment.figures import STYLE
 from disarm_jax.report import paper
-from disarm_jax.report.claims import CLAIMS, HOLDS, Judgement, judge
+from disarm_jax.report.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, UNDECIDED, Judgement, judge
 from disarm_jax.report.compare import MATCH, MATCH_WITHIN, MISSING, NOT_COMPARABLE, VARIANT, Cell, Comparison
 from disarm_jax.report.palette import LIMIT, NEUTRAL, count
 
@@ -67,12 +67,17 @@ def _on_numbers(cells: Sequence[Cell], comparison: Comparison) -> list[str]:
 
 
 def _on_claims(judgements: Sequence[Judgement]) -> str:
-    run = [judgement for judgement in judgements if judgement.findings]
-    held = sum(judgement.verdict == HOLDS for judgement in run)
+    verdicts = [judgement.verdict for judgement in judgements]
+    run = len(verdicts) - verdicts.count(NOT_RUN)
     if not run:
         return f"None of the paper's {len(judgements)} claims below can be judged yet."
-    rest = f"; {len(judgements) - len(run)} were not run" if len(run) < len(judgements) else ""
-    return f"Of the paper's {len(judgements)} claims below, {held} of the {len(run)} that were run hold{rest}."
+    found = {
+        HOLDS: "hold on every model run",
+        UNDECIDED: "undecided (they fail by less than the noise)",
+        FAILS: "do not hold on some model",
+    }
+    listed = ", ".join(f"{verdicts.count(word)} {text}" for word, text in found.items() if word in verdicts)
+    return f"Of the paper's {len(judgements)} claims below, {run} can be judged: {listed}."
 
 
 def expected_misses(cells: Sequence[Cell]) -> float:
@@ -115,6 +120,7 @@ def histogram(cells: Sequence[Cell]) -> Figure:
 def markdown(verdict: Verdict) -> str:
     """verdict.md."""
     parts = ["# Verdict", "\n".join(f"- {sentence}" for sentence in verdict.sentences if sentence)]
+    parts += ["![Histogram of the differences](differences.png)"] if verdict.cells else []
     parts.append("## The paper's claims")
     lines = ["| claim | verdict | our runs | in the paper's numbers |", "|---|---|---|---|"]
     for judgement in verdict.judgements:

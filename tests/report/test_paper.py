@@ -75,6 +75,7 @@ def test_the_command_of_a_place_trains_what_the_place_is_about(place):
         {"dataset.name": "npz", "dataset.path": "omniglot.npz"},
         {"dataset.name": "binarized_mnist"},
         {"estimator.name": "reinforce"},
+        {"model.name": "own_parts:QuietVAE"},
         {"model.latents": (200, 200), "model.hidden": (200, 200)},
         {"model.latents": (200,) * 5},
         {"objective.name": "multisample", "objective.num_samples": 5, "estimator.name": "vimco"},

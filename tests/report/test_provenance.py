@@ -89,6 +89,15 @@ def test_seeds_of_different_code_are_pooled_with_a_remark(tmp_path, one, other, 
     assert label == ("DisARM" if expected is None else f"DisARM [{expected.partition(': ')[2]}]")
 
 
+def test_without_a_commit_the_version_tells_code_apart(tmp_path):
+    for number, version in enumerate(("0.1.0", "0.2.0")):
+        code = {"commit": None, "code": {"commit": None, "dirty": None, "version": version}}
+        write_run(tmp_path / version, config_at(DISARM, seeds=(number,)), [-116.0], code=code)
+    (remark,) = [remark for remark in remarks(tmp_path) if "code" in remark]
+    assert "disarm_jax 0.1.0" in remark
+    assert "disarm_jax 0.2.0" in remark
+
+
 def test_two_runs_with_changes_are_never_taken_for_the_same(tmp_path):
     for number in range(2):
         code = {"commit": A, "dirty": True}

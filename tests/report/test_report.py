@@ -152,6 +152,24 @@ def test_what_is_missing_is_folded(report):
     assert "missing" not in unfolded
 
 
+def test_numbers_at_different_steps_are_marked(tmp_path):
+    relax = Place("mnist", "linear", "relax")
+    write_run(tmp_path / "runs" / "a", config_at(DISARM, seeds=(0,)), [-116.0])
+    write_run(tmp_path / "runs" / "b", config_at(relax, seeds=(0,)), [-130.0], step=100_000)
+    for number, (name, steps) in enumerate((("arms", 9000), ("arms", 10_000), ("rodeo", 2000))):
+        config = config_at(DISARM, seeds=(number,), steps=steps, batch_size=10 + number, **{"estimator.name": name})
+        write_run(tmp_path / "runs" / f"other_{number}", config, [-150.0])
+    make_report([str(tmp_path / "runs")], tmp_path / "out")
+    table = (tmp_path / "out" / "table_1.md").read_text()
+    assert "| 1,000,000 |" in table
+    assert "| 100,000 † |" in table
+    assert "† Taken earlier than other numbers" in table
+    lines = (tmp_path / "out" / "other_runs.md").read_text().splitlines()[4:]
+    found = [(line.split(" | ")[2], line.split(" | ")[3]) for line in lines[::2]]
+    expected = [("2,000", "RODEO"), ("9,000", "ARMS, batch size 10"), ("10,000", "ARMS, batch size 11")]
+    assert found == expected
+
+
 def test_custom_parts_have_their_own_names(tmp_path):
     config = config_at(DISARM, seeds=(0,), steps=1000)
     config["dataset"]["name"], config["estimator"]["name"] = "my.data:stripes", "my.code:quiet_pair"
