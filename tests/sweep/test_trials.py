@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import shlex
+from unittest import mock
 
 import pytest
 from sweeping import run, write_config, write_program
@@ -27,6 +28,13 @@ def trials_of(name):
     file = f"configs/sweeps/{name}.py"
     config = importlib.import_module(f"configs.sweeps.{name}").get_config()
     return make_trials(config, read_points(file), {})
+
+
+def test_trials_on_gpus_have_the_flag_for_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "deterministic_gpu_flag", lambda: "--same_bits")
+    values, trial = mock.Mock(gpus=None, cluster="local", setup=[]), trials_of("elbo")[0]
+    make = lambda gpus: sweep.make_task(trial, "configs/sweeps/elbo.py", SweepFolder(tmp_path), values, None, gpus)
+    assert [make(gpus).xla_flags for gpus in (0, 2)] == ["", "--same_bits"]
 
 
 class TestPaper:
