@@ -60,10 +60,10 @@ def deterministic_gpu_flag() -> str:
     preferred, older = _DETERMINISTIC
     places = [spec for name in ("jaxlib", "jax_plugins") if (spec := importlib.util.find_spec(name))]
     folders = [folder for spec in places for folder in spec.submodule_search_locations]
-    return f"--{preferred if knows_flag(folders, preferred, older) else older}=true"
+    return f"--{preferred if _knows_flag(folders, preferred, older) else older}=true"
 
 
-def knows_flag(folders: Iterable[str], flag: str, older: str) -> bool:
+def _knows_flag(folders: Iterable[str], flag: str, older: str) -> bool:
     """Whether every library in some folders that has an older flag of XLA also has this one.
 
     XLA ends the process at a flag that it does not know, so it is not asked: its libraries are searched for the names.

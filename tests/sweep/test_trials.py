@@ -13,6 +13,7 @@ from sweeping import run, write_config, write_program
 from test_configs import parsed
 
 from configs import base
+from disarm_jax.experiment import rundir
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.migrations import version
 from disarm_jax.sweep import slurm
@@ -276,7 +277,8 @@ class TestSlurmIsAsked:
         assert run(f"--status={tmp_path / 'out'}") == 1
         assert "not the config that was launched: batch_size: 7 in the run directory" in capfd.readouterr().out
 
-    def test_a_sweep_that_older_code_has_launched(self, tmp_path, programs, capfd):
+    def test_a_sweep_that_older_code_has_launched(self, tmp_path, programs, monkeypatch):
+        monkeypatch.setattr(rundir, "default_platform", lambda: "cpu")
         programs("sinfo", "echo 'short|4'")
         programs("squeue", "for n in 0 1 2; do echo '17_'$n'|PENDING|Priority'; done")
         programs("srun", "exit 1")
