@@ -75,7 +75,7 @@ def get_config() -> ConfigDict:
 
     config.steps = 1_000_000
     config.batch_size = 50
-    # Of products of float32 matrices: float32, tensorfloat32, bfloat16, or default for JAX's own: 10 bits on most GPUs.
+    # Of matrix products: float32, tensorfloat32, bfloat16, or default, JAX's choice: less than float32 on most GPUs.
     config.matmul_precision = "float32"
     config.seeds = (0, 1, 2, 3, 4)
     config.log_every = 1_000  # steps that run as one compiled program, and between lines of metrics.jsonl

@@ -6,8 +6,10 @@
 Trains a few hundred steps of a config on one device, once more on the same one, on all devices, and on the CPU. Prints
 steps per second, and compares: all must learn the same, and the same device twice must give the same bits.
 
-- The bits are the same only with `XLA_FLAGS=--xla_gpu_deterministic_ops=true`, which `scripts.sweep` sets for trials on
-  GPUs; a run that is continued after an interruption ends as if there had been none only then.
+- The bits are the same only with a flag in `XLA_FLAGS`, `--xla_gpu_exclude_nondeterministic_ops=true`, or where that is
+  not known `--xla_gpu_deterministic_ops=true`; `scripts.sweep` sets it for trials on GPUs. Only then does a run that is
+  continued after an interruption end as if there had been none. It also needs the same compiled programs, which are
+  kept in the user's cache: compiled anew, XLA may choose other kernels, unless the second flag is set.
 - JAX takes three quarters of a GPU's memory when it starts, so a second process on the same GPU finds none. These
   models need little: `XLA_PYTHON_CLIENT_PREALLOCATE=false`, or `XLA_PYTHON_CLIENT_MEM_FRACTION=0.2`, lets several share
   one.
@@ -28,12 +30,12 @@ from ml_collections import ConfigDict, config_flags
 from disarm_jax.data import DataError
 from disarm_jax.experiment.command_line import check_config_file, flag_errors, parse_flags
 from disarm_jax.experiment.config import ConfigError
-from disarm_jax.experiment.devices import keep_compiled_programs
+from disarm_jax.experiment.devices import deterministic_gpu_flag, keep_compiled_programs
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.train import train
 
 PLATFORMS = ("gpu", "tpu", "cpu")
-# Rounding differs between devices (a GPU multiplies with 10 bits of mantissa by default), and now and then flips a bit.
+# Rounding differs between devices, and now and then flips a bit.
 TOLERANCE = 0.02
 
 
@@ -95,7 +97,7 @@ def check(config: ConfigDict, devices: list[jax.Device], folder: pathlib.Path) -
         if not difference < TOLERANCE:
             raise SmokeError(f"one device and {name} do not learn the same; at most {TOLERANCE:g} was expected")
     if not same:
-        raise SmokeError("one device twice gave other bits; XLA_FLAGS=--xla_gpu_deterministic_ops=true would help")
+        raise SmokeError(f"one device twice gave other bits; XLA_FLAGS={deterministic_gpu_flag()} would help")
 
 
 def define_flags(values: flags.FlagValues) -> None:

@@ -25,7 +25,12 @@ from ml_collections import config_flags
 
 from disarm_jax.experiment.command_line import check_config_file, parse_flags
 from disarm_jax.experiment.config import ConfigError, differences, flat
-from disarm_jax.experiment.devices import number_of_cpu_devices_is_set, one_cpu_device_per_core
+from disarm_jax.experiment.devices import (
+    deterministic_gpu_flag,
+    keep_compiled_programs,
+    number_of_cpu_devices_is_set,
+    one_cpu_device_per_core,
+)
 from disarm_jax.experiment.rundir import RunDirError
 from disarm_jax.experiment.train import RUN_ME_AGAIN, Interrupted, train
 from disarm_jax.sweep import local, slurm
@@ -35,8 +40,6 @@ from disarm_jax.sweep.status import Status, summary_line, sweep_status, table
 from disarm_jax.sweep.trials import SweepError, Trial, main_command, make_trials, read_points, select
 
 CLUSTERS = ("slurm", "local", "debug")
-# What a GPU computes depends on the order of its threads otherwise, and a continued run would end with other bits.
-GPU_FLAGS = "--xla_gpu_deterministic_ops=true"
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -196,7 +199,8 @@ def make_task(
         if not number_of_cpu_devices_is_set():
             env["JAX_NUM_CPU_DEVICES"] = str(min(resources.cpus, len(trial.config["seeds"])))
     setup = tuple(values.setup) if values.cluster == "local" else ()  # Slurm's jobs begin with it
-    return Task(trial.name, tuple(command), str(folder.path), os.getcwd(), env, GPU_FLAGS if gpus else "", setup)
+    flag = deterministic_gpu_flag() if gpus else ""  # or a continued run would end with other bits
+    return Task(trial.name, tuple(command), str(folder.path), os.getcwd(), env, flag, setup)
 
 
 def plan(folder: SweepFolder, record: dict, rerun_failed: bool) -> dict[str, tuple[Status, bool]]:
@@ -235,7 +239,8 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
     if gpus == 0:
         jax.config.update("jax_platforms", "cpu")
     elif local.machine_gpus():
-        os.environ["XLA_FLAGS"] = f"{GPU_FLAGS} {os.environ.get('XLA_FLAGS', '')}"
+        os.environ["XLA_FLAGS"] = f"{deterministic_gpu_flag()} {os.environ.get('XLA_FLAGS', '')}"
+        keep_compiled_programs()  # as `main` does: what XLA has found to be the fastest may differ the next time
     one_cpu_device_per_core(max((len(trial.config["seeds"]) for trial in trials), default=1))
     for trial in trials:
         print(f"== {trial.name}", file=sys.stderr)

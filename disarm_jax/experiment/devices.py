@@ -2,15 +2,22 @@
 
 import functools
 import hashlib
+import importlib.util
+import mmap
 import os
 import pathlib
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import jax
 
 from disarm_jax.files import user_cache
+
+# Without one of them, what a GPU computes depends on the order of its threads. The second also forbids XLA to try out
+# which products of matrices are the fastest, so the first is preferred, which older versions do not know.
+_DETERMINISTIC = ("xla_gpu_exclude_nondeterministic_ops", "xla_gpu_deterministic_ops")
 
 
 def usable_cores() -> int:
@@ -45,6 +52,29 @@ def default_platform() -> str:
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | chosen
     command = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip()
+
+
+@functools.cache
+def deterministic_gpu_flag() -> str:
+    """The flag for XLA_FLAGS with which a compiled program gives the same bits on a GPU every time."""
+    preferred, older = _DETERMINISTIC
+    places = [spec for name in ("jaxlib", "jax_plugins") if (spec := importlib.util.find_spec(name))]
+    folders = [folder for spec in places for folder in spec.submodule_search_locations]
+    return f"--{preferred if _knows_flag(folders, preferred, older) else older}=true"
+
+
+def _knows_flag(folders: Iterable[str], flag: str, older: str) -> bool:
+    """Whether every library in some folders that has an older flag of XLA also has this one.
+
+    XLA ends the process at a flag that it does not know, so it is not asked: its libraries are searched for the names.
+    """
+    libraries = [file for folder in folders for file in pathlib.Path(folder).rglob("*.so") if file.stat().st_size]
+    found = []
+    for file in libraries:
+        with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(older.encode()) >= 0:
+                found.append(content.find(flag.encode()) >= 0)
+    return bool(found) and all(found)
 
 
 def keep_compiled_programs() -> None:

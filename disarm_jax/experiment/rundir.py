@@ -5,7 +5,7 @@
 - `train_mean.npy`: mean of the training images, which the model is made with
 - `metrics.jsonl`: one line per step and seed: functions of config, seed and step only
 - `timings.jsonl`: one line per chunk or evaluation: how long it took here
-- `checkpoints/`: by step
+- `checkpoints/`: by step, each a tree of named arrays that orbax can open
 - `tensorboard/`: the metrics as events, one folder per seed
 - `curves.png`: the metrics against steps
 - `samples.png`: data, reconstructions and samples of the prior

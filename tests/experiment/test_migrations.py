@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from frozen import SETTINGS
@@ -24,6 +25,12 @@ def config_of_today(**overrides):
     return config
 
 
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    """As the frozen runs were."""
+    monkeypatch.setattr(rundir, "default_platform", lambda: "cpu")
+
+
 @pytest.fixture
 def copy(tmp_path):
     """A copy of a frozen run directory."""
@@ -42,7 +49,7 @@ def test_an_interrupted_run_is_continued(copy, monkeypatch):
     run_dir = RunDir(copy("interrupted"))
     before, expected = run_dir.read_metrics(), RunDir(FROZEN / "finished").read_metrics()
     assert load_run(run_dir.path).step == 10
-    loop.train(config_of_today(), run_dir.path)
+    loop.train(config_of_today(), run_dir.path, jax.devices("cpu"))
     rows = run_dir.read_metrics()
     assert rows[: len(before)] == before == expected[: len(before)]
     assert len(rows) == len(expected) > len(before)

@@ -6,12 +6,14 @@ import json
 import pathlib
 import re
 import shlex
+from unittest import mock
 
 import pytest
 from sweeping import run, write_config, write_program
 from test_configs import parsed
 
 from configs import base
+from disarm_jax.experiment import rundir
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.migrations import version
 from disarm_jax.sweep import slurm
@@ -27,6 +29,13 @@ def trials_of(name):
     file = f"configs/sweeps/{name}.py"
     config = importlib.import_module(f"configs.sweeps.{name}").get_config()
     return make_trials(config, read_points(file), {})
+
+
+def test_trials_on_gpus_have_the_flag_for_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "deterministic_gpu_flag", lambda: "--same_bits")
+    values, trial = mock.Mock(gpus=None, cluster="local", setup=[]), trials_of("elbo")[0]
+    make = lambda gpus: sweep.make_task(trial, "configs/sweeps/elbo.py", SweepFolder(tmp_path), values, None, gpus)
+    assert [make(gpus).xla_flags for gpus in (0, 2)] == ["", "--same_bits"]
 
 
 class TestPaper:
@@ -268,7 +277,8 @@ class TestSlurmIsAsked:
         assert run(f"--status={tmp_path / 'out'}") == 1
         assert "not the config that was launched: batch_size: 7 in the run directory" in capfd.readouterr().out
 
-    def test_a_sweep_that_older_code_has_launched(self, tmp_path, programs, capfd):
+    def test_a_sweep_that_older_code_has_launched(self, tmp_path, programs, monkeypatch):
+        monkeypatch.setattr(rundir, "default_platform", lambda: "cpu")
         programs("sinfo", "echo 'short|4'")
         programs("squeue", "for n in 0 1 2; do echo '17_'$n'|PENDING|Priority'; done")
         programs("srun", "exit 1")
