@@ -23,8 +23,8 @@ from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.figures import STYLE
 from disarm_jax.report import palette, paper
 from disarm_jax.report.names import dataset_name, distinct_names, estimator_name, model_name
+from disarm_jax.report.origin import differing_codes, listed_codes
 from disarm_jax.report.pools import Pool
-from disarm_jax.report.provenance import differing_codes, listed_codes
 from disarm_jax.report.times import evaluations_of, step_times
 
 FAMILIES = {"elbo": "ELBO, one stochastic layer", "layers": "ELBO, several layers", "multisample": "multi-sample bound"}

@@ -14,9 +14,9 @@ from disarm_jax.report import paper, tables
 from disarm_jax.report.claims import Judgement
 from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
 from disarm_jax.report.names import dataset_name, estimator_name, model_name
+from disarm_jax.report.origin import listed_codes
 from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool
-from disarm_jax.report.provenance import listed_codes
 from disarm_jax.report.runs import Run
 from disarm_jax.report.verdict import Verdict, in_paper
 

@@ -13,7 +13,7 @@ import numpy as np
 from disarm_jax.experiment import choices
 from disarm_jax.experiment.config import CADENCE, flat
 from disarm_jax.report import paper
-from disarm_jax.report.provenance import differing_codes, listed_codes
+from disarm_jax.report.origin import differing_codes, listed_codes
 from disarm_jax.report.runs import Run
 
 # Beside `CADENCE`: which seeds, where the data lies, and what is measured without a part in training.

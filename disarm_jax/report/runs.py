@@ -10,7 +10,7 @@ import numpy as np
 
 from disarm_jax.experiment.config import flat
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
-from disarm_jax.report.provenance import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
+from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
 
 
 class StepTime(NamedTuple):
