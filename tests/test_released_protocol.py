@@ -34,7 +34,7 @@ EVERY_CELL = {
     "seeds": [0, 1, 2, 3, 4],
     "variance.decay": 0.999,
     "variance.estimators": [],
-    "matmul_precision": "float32",  # what a CPU and the GPUs of 2020 compute by default
+    "matmul_precision": "float32",  # the released code leaves it to the platform
 }
 ELBO = {
     "objective.name": "elbo",
