@@ -34,7 +34,7 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 th, td { padding: .35rem .5rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
 thead th { background: #f3f3f3; white-space: nowrap; }
 tbody th { font-weight: 600; background: #fff; } .group th { background: #fafafa; } td { white-space: nowrap; }
-td:first-child { white-space: normal; min-width: 8rem; }
+td:first-child { white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }
 .match, .holds { background: #dff1e4; } .differs, .does-not-hold { background: #fde6d6; }
 .not-comparable, .not-run { background: #f0f0f0; } .variant { background: #e6eefb; } .undecided { background: #fff5d2; }
 td.wrap { white-space: normal; min-width: 14rem; } td details, td summary { margin: 0; padding: 0; }
@@ -105,7 +105,7 @@ def page(
         '<p class="note">Of the first seed: test images, their reconstructions, samples of the prior.</p>',
         f'<div class="samples">{"".join(_samples(pool) for pool in pools)}</div>',
         '<h2 id="runs">Runs</h2>',
-        _html_table(("run", "estimator", "state", "code", "started", "device", "precision"), map(_run_row, runs)),
+        _html_table(("run", "what", "state", "code", "started", "precision", "device"), map(_run_row, runs)),
         *(_run(run) for run in runs),
     ]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -222,8 +222,8 @@ def _code(run: Run) -> str:
 
 def _run_row(run: Run) -> str:
     """A run in one line: what it is and where it comes from."""
-    texts = [run.path.name, _what(run.config), _state(run), _code(run), run.started[:10], "; ".join(run.devices)]
-    cells = "".join(f"<td>{escape(text or '–')}</td>" for text in (*texts, run.precision))
+    texts = [run.path.name, _what(run.config), _state(run), _code(run), run.started[:10], run.precision]
+    cells = "".join(f"<td>{escape(text or '–')}</td>" for text in (*texts, "; ".join(run.devices)))
     return f"<tr>{cells}</tr>"
 
 

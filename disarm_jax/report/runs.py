@@ -145,7 +145,8 @@ def read_run(path: pathlib.Path) -> Run:
         rows = [row for row in run_dir.read_metrics() if is_row(row)]
         timings = [row for row in read_rows(run_dir.timings_file) if {"what", "seconds"} <= row.keys()]
         summary = run_dir.read_summary()
-        finished = run_dir.done_steps() == config["steps"]
+        # A copy of a run may have come without its DONE; the summary is written at the end, too.
+        finished = config["steps"] in (run_dir.done_steps(), (summary or {}).get("steps"))
         samples = run_dir.samples if run_dir.samples.is_file() else None
         entries, evaluations = read_entries(path / "run.json"), read_evaluations(path)
         run = Run(path, config, rows, timings, summary or {}, entries, evaluations, finished, samples)

@@ -123,6 +123,15 @@ def test_a_run_that_has_just_begun_is_no_damaged_one(tmp_path):
     assert len(pool.curve("train_elbo")[0]) == 0
 
 
+@pytest.mark.parametrize(("steps", "finished"), [(1_000_000, True), (10_000, False)])
+def test_a_copy_without_the_last_file_is_finished_if_its_summary_says_so(tmp_path, steps, finished):
+    path = write_run(tmp_path / "run", config_at(DISARM), [1.0] * 5)
+    (path / "DONE").unlink()
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {"steps": steps}))
+    assert read_run(path).finished is finished
+
+
 def test_compilation_does_not_count_as_time(tmp_path):
     path = write_run(tmp_path / "run", config_at(DISARM, seeds=(0, 1)), [1.0, 1.0], seconds_per_step=0.004)
     rows = (path / "timings.jsonl").read_text().splitlines()
