@@ -19,9 +19,6 @@ from disarm_jax.report.runs import Run
 # Beside `CADENCE`: which seeds, where the data lies, and what is measured without a part in training.
 _NOT_LEARNT = ("seeds", "dataset.source", "dataset.data_dir", "dataset.path", "variance.estimators")
 
-# Fields that came later, and what runs without them did.
-_LATER = {"matmul_precision": "float32"}
-
 
 class Value(NamedTuple):
     """A metric of a pool at one step.
@@ -132,7 +129,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     The path of an npz file says which data set it is, so it counts.
     """
     settings = {}
-    for field, value in flat(_LATER | dict(config)):
+    for field, value in flat(config):
         custom_data = field == "dataset.path" and config["dataset"]["name"] == "npz"
         if field.split(".")[0] in CADENCE or (field in _NOT_LEARNT and not custom_data) or value == {}:
             continue
