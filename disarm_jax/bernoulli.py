@@ -4,6 +4,7 @@ Logits have the shape `[*batch, D]`, samples `[N, *batch, D]` with the sample ax
 its logit plus logistic noise, b = 1[α + ε > 0], so that an antithetic partner 1[α − ε > 0] sees the same rounding.
 """
 
+import functools
 import math
 
 import jax
@@ -41,6 +42,11 @@ def stop_and_widen(logits: jax.Array) -> jax.Array:
     return wide(lax.stop_gradient(logits))
 
 
+def finite(logits: jax.Array) -> jax.Array:
+    """Logits of ±∞ as ±10,000, which are as certain, for what computes with them: a network would return NaN."""
+    return jnp.where(jnp.isinf(logits), jnp.sign(logits) * 1e4, logits)
+
+
 def lift(x: jax.Array, ndim: int) -> jax.Array:
     """Adds leading axes of size one up to `ndim` axes: logits `[*batch, D]` beside samples `[N, *batch, D]`."""
     return jnp.expand_dims(x, tuple(range(ndim - x.ndim)))
@@ -74,14 +80,18 @@ def log_prob(logits: jax.Array, b: jax.Array) -> jax.Array:
       b: `[..., *batch, D]`, in {0, 1} or relaxed to [0, 1].
 
     Returns:
-      `[..., *batch]`. Both logarithms are taken of the logit, never of a rounded probability.
+      `[..., *batch]`. Both logarithms are taken of the logit, never of a rounded probability. Logits of ±∞ are bits
+      that are certain: they add nothing, or the most negative number if b contradicts them.
 
     >>> print(dj.bernoulli.log_prob(jnp.zeros(3), jnp.ones((2, 3))))
     [-2.0794415 -2.0794415]
     """
+    largest = jnp.finfo(logits.dtype).max
+    logits = jnp.clip(logits, -largest, largest)  # 0 · ∞ would be NaN
     one, zero = log_sigmoid(logits), log_sigmoid(-logits)
     if logits.ndim == 1:  # shared by all rows: products of matrices and vectors, in the derivative too
-        return b @ one + (1 - b) @ zero
+        product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+        return product(b, one) + product(1 - b, zero)
     return jnp.sum(b * lift(one, b.ndim) + (1 - b) * lift(zero, b.ndim), axis=-1)
 
 

@@ -97,6 +97,28 @@ def test_log_prob_and_score():
     np.testing.assert_allclose(bernoulli.score(logits, b).sum(0), by_autodiff, rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.parametrize("shape", [(2,), (1, 2)])
+def test_log_prob_of_certain_bits(shape):
+    """Logits of ±∞ add nothing, and the derivative with respect to the others is what it is without them."""
+    certain, b = jnp.broadcast_to(jnp.array([jnp.inf, -jnp.inf]), shape), jnp.array([[1.0, 0.0, 1.0]])
+
+    def log_prob(alpha):
+        return bernoulli.log_prob(jnp.concatenate([certain, jnp.broadcast_to(alpha, (*shape[:-1], 1))], axis=-1), b)
+
+    value, grad = jax.value_and_grad(lambda alpha: log_prob(alpha).sum())(0.3)
+    np.testing.assert_allclose(value, jax.nn.log_sigmoid(0.3), rtol=1e-6)
+    np.testing.assert_allclose(grad, jax.nn.sigmoid(-0.3), rtol=1e-6)
+    impossible = bernoulli.log_prob(certain, jnp.broadcast_to(jnp.array([0.0, 0.0]), (1, 2)))
+    assert impossible < -1e38
+
+
+def test_log_prob_multiplies_in_full_precision():
+    """On accelerators a product is rounded to fewer digits unless it is told otherwise."""
+    text = str(jax.make_jaxpr(jax.grad(lambda a, b: bernoulli.log_prob(a, b).sum()))(jnp.zeros(3), jnp.ones((4, 3))))
+    assert text.count("dot_general[") == 4
+    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") == 4
+
+
 def test_log_prob_keeps_small_probabilities_in_float32():
     np.testing.assert_allclose(
         bernoulli.log_prob(jnp.array([20.0]), jnp.array([1.0])), -np.log1p(np.exp(-20.0)), rtol=1e-5

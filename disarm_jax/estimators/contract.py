@@ -193,10 +193,12 @@ def attach(value: jax.Array, grads_and_logits: Iterable[tuple[jax.Array, jax.Arr
 
     Adds stop(grad) · (logits − stop(logits)), which is zero, instead of a custom derivative rule: f may close over
     tracers of outer transformations, and this works in forward mode too. The sum runs over the axes that the value,
-    `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes.
+    `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes. An infinite logit, of a bit or a class that
+    is certain or impossible, has no derivative.
     """
     for grad, logits in grads_and_logits:
-        zero = bernoulli.wide(logits - lax.stop_gradient(logits))
+        finite = jnp.where(jnp.isinf(logits), jnp.zeros_like(logits), logits)  # ∞ − ∞ would be NaN
+        zero = bernoulli.wide(finite - lax.stop_gradient(finite))
         event = tuple(range(value.ndim, logits.ndim))
         value = value + jnp.sum(bernoulli.wide(lax.stop_gradient(grad)) * zero, axis=event).astype(value.dtype)
     return value

@@ -77,7 +77,7 @@ def relax(
         rows = None
         for t, layer_key in enumerate(chain_keys(key, depth)):
             logits = layer_logits(layers, t, inputs, rows)
-            alpha = bernoulli.stop_and_widen(logits[0])
+            alpha = bernoulli.finite(bernoulli.stop_and_widen(logits[0]))
             noise_key, uniform_key, *redraw_key = jax.random.split(layer_key, 2 + (later_layers == "hard"))
             noises.append(bernoulli.logistic_noise(noise_key, alpha.shape, alpha.dtype))
             uniforms.append(bernoulli.open_uniform(uniform_key, alpha.shape, alpha.dtype))

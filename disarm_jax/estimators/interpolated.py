@@ -19,10 +19,10 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     ½ (f(b) − f(b̃)) (b − b̃) σ(|α|) / (β + (1−β) σ(|α|)), averaged over pairs: REINFORCE-LOO at β = 0, DisARM at β = 1.
     Unbiased for every β in [0, 1]; two evaluations of f per pair; f is not differentiated.
 
-    `params` is `{"beta": β}`, learnt by descending `variance_loss`. β also changes the law of the samples, which that
-    loss accounts for and the derivative of `grad` alone does not. `apply` does not clip β: whoever trains it projects
-    it to [0, 1] after each update, or outside of it the gradient is biased. At β = 1 exactly, the loss misses the pairs
-    that are never drawn there, and its gradient is unbiased only from below.
+    `params` is `{"beta": β}`, learnt by descending `variance_loss`. β also changes the distribution of the samples,
+    which that loss accounts for and the derivative of `grad` alone does not. A β that an update has taken out of [0, 1]
+    acts as the nearest end of it, so that the gradient stays unbiased, and is still learnt as if it were there. At
+    β = 1 exactly, the loss misses the pairs that are never drawn there, and its gradient is unbiased only from below.
 
     Args:
       num_pairs: number of pairs, independent of each other.
@@ -39,14 +39,14 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     contract.at_least("num_pairs", num_pairs, 1)
 
     def draw(params, key, logits):
-        beta = lax.stop_gradient(params["beta"])
+        beta = lax.stop_gradient(beta_of(params))
         return jnp.concatenate(bernoulli.interpolated_pairs(key, logits, beta, num_pairs)), None
 
     def per_pair(params, logits, b, f_b):
-        return formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), params["beta"])
+        return formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta_of(params))
 
     def log_prob(params, logits, b):
-        return bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), params["beta"])
+        return bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta_of(params))
 
     return _tunable_coupling(init_beta, per_dimension, draw, per_pair, log_prob)
 
@@ -75,16 +75,22 @@ def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimen
         raise ValueError(f"arms_interpolated takes 2 to 8 samples, got num_samples={num_samples}")
 
     def draw(params, key, logits):
-        beta = lax.stop_gradient(params["beta"])
+        beta = lax.stop_gradient(beta_of(params))
         return bernoulli.interpolated_copula_samples(key, logits, beta, num_samples), None
 
     def of_the_group(params, logits, b, f_b):
-        return formulas.arms_interpolated(logits, b, f_b, params["beta"])[None]
+        return formulas.arms_interpolated(logits, b, f_b, beta_of(params))[None]
 
     def log_prob(params, logits, b):
-        return bernoulli.interpolated_copula_log_prob(logits, b, params["beta"])[None]
+        return bernoulli.interpolated_copula_log_prob(logits, b, beta_of(params))[None]
 
     return _tunable_coupling(init_beta, per_dimension, draw, of_the_group, log_prob)
+
+
+def beta_of(params: Any) -> jax.Array:
+    """β in [0, 1]; its derivative passes as if it had not been clipped."""
+    beta = jnp.asarray(params["beta"])
+    return lax.stop_gradient(jnp.clip(beta, 0, 1)) + (beta - lax.stop_gradient(beta))
 
 
 def _tunable_coupling(

@@ -151,7 +151,7 @@ def _relaxed(
 ) -> Estimator:
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
         logits = bernoulli.as_logits(logits)
-        alpha = bernoulli.stop_and_widen(logits)
+        alpha = bernoulli.finite(bernoulli.stop_and_widen(logits))
         noise_key, uniform_key = jax.random.split(key)
         noise = bernoulli.logistic_noise(noise_key, alpha.shape, alpha.dtype)
         uniform = bernoulli.open_uniform(uniform_key, alpha.shape, alpha.dtype)

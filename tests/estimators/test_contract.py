@@ -191,6 +191,20 @@ def test_saturated_logits(case, dtype):
 
 
 @every_estimator
+def test_infinite_logits(case):
+    """Bits that are certain and classes that are masked: value and derivatives are finite, theirs are zero."""
+    certain = (0,) * (1 + len(case.event))
+    value = -jnp.inf if len(case.event) == 2 else jnp.inf
+    logits = case.logits((2,)).at[certain].set(value)
+    est, params = case.make(logits)
+    expectation = lambda logits, key: dj.expectation(est)(params, key, logits, case.f).sum()
+    value, grad = jax.jit(jax.value_and_grad(expectation))(logits, jax.random.key(1))
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(grad))
+    assert grad[certain] == 0
+
+
+@every_estimator
 def test_nan_logits_are_not_hidden(case):
     """A comparison turns NaN into 0, so a broken network upstream would train on as if nothing had happened."""
     broken = (0,) * len(case.event) + (1,)

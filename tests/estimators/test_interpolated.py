@@ -31,6 +31,27 @@ def test_log_probabilities_of_pairs(beta):
         np.testing.assert_allclose(jnp.exp(ours.sum(-1)), probabilities, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("beta", "nearest"), [(1.3, 1.0), (-0.2, 0.0)])
+@pytest.mark.parametrize("name", ["interpolated", "arms_interpolated"])
+def test_a_beta_outside_acts_as_the_nearest_end(name, beta, nearest):
+    """An update of an optimiser cannot bias the gradient, and what is learnt pulls β back in."""
+    est, f = dj.make_estimator(name), exact.table_function(3, seed=3)
+    table = jnp.asarray(f.table)
+
+    def f_of_bits(b):
+        return table[(b @ jnp.array([4.0, 2.0, 1.0])).astype(int)]
+
+    logits, key = jnp.broadcast_to(jnp.asarray(LOGITS), (50, 3)), jax.random.key(0)
+
+    def found(beta):
+        params = {"beta": jnp.asarray(beta)}
+        loss = lambda params: dj.variance_loss(est)(params, key, logits, f_of_bits)
+        return est.apply(params, key, logits, f_of_bits), jax.value_and_grad(loss)(params)
+
+    jax.tree.map(np.testing.assert_array_equal, found(beta), found(nearest))
+    assert found(beta)[1][1]["beta"] != 0
+
+
 @pytest.mark.parametrize("per_dimension", [False, True])
 @pytest.mark.parametrize("num_pairs", [1, 3])
 def test_gradient_of_the_variance(per_dimension, num_pairs):
