@@ -193,8 +193,8 @@ def attach(value: jax.Array, grads_and_logits: Iterable[tuple[jax.Array, jax.Arr
 
     Adds stop(grad) · (logits − stop(logits)), which is zero, instead of a custom derivative rule: f may close over
     tracers of outer transformations, and this works in forward mode too. The sum runs over the axes that the value,
-    `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes. An infinite logit, of a bit or class that is
-    certain or impossible, has no derivative.
+    `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes. An infinite logit, of a bit or a class
+    that is certain or impossible, has no derivative.
     """
     for grad, logits in grads_and_logits:
         finite = jnp.where(jnp.isinf(logits), jnp.zeros_like(logits), logits)  # ∞ − ∞ would be NaN
