@@ -59,7 +59,11 @@ class TestPaper:
                 "multisample_disarm_10",
                 [],
             ),
-            ("dataset=mnist,model.hidden=none,estimator=vimco,objective.num_samples=2", "vimco_2", []),
+            (
+                "dataset=mnist,model.hidden=none,estimator=vimco,objective.num_samples=2,estimator.options.baseline=geometric",
+                "vimco_2",
+                [],
+            ),
         ],
     )
     def test_trials_are_the_experiments_of_the_single_configs(self, name, file, options):
