@@ -5,6 +5,7 @@ from disarm_jax.estimators.antithetic import arm, disarm
 from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.estimators.control_variates import double_cv, rodeo
 from disarm_jax.estimators.copula import arms
+from disarm_jax.estimators.estimator import Estimate, Estimator, HierarchicalEstimate, SampleEstimator, Samples
 from disarm_jax.estimators.flips import bitflip, leg, ugc
 from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
 from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
@@ -26,7 +27,6 @@ from disarm_jax.estimators.taylor import (
     muprop,
     taylor,
 )
-from disarm_jax.estimators.types import Estimate, Estimator, HierarchicalEstimate
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,8 @@ __all__ = [
     "GradientVariance",
     "HierarchicalEstimate",
     "LayerSum",
+    "SampleEstimator",
+    "Samples",
     "arm",
     "arms",
     "arms_interpolated",

@@ -1,15 +1,12 @@
 """REINFORCE-LOO and the three coupled estimators for classes: f as a black box."""
 
-import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
 
 from disarm_jax.categorical import distribution, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
-
-no_params = functools.partial(contract.no_params, event_ndim=2)
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -35,7 +32,7 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
     def gradient(params, logits, z, noise, f_z):
         return formulas.reinforce_loo(logits, z, f_z)
 
-    return contract.from_samples(draw, gradient, init=no_params, event_ndim=2)
+    return SampleEstimator(sampler=draw, formula=gradient, event_ndim=2)
 
 
 @contract.factory
@@ -103,4 +100,4 @@ def _from_pairs(num_pairs: int, make_tree: Callable, formula: Callable) -> Estim
     def gradient(params, logits, z, noise, f_z):
         return jnp.mean(formula(logits, *jnp.split(z, 2), *jnp.split(f_z, 2)), axis=0)
 
-    return contract.from_samples(draw, gradient, init=no_params, event_ndim=2)
+    return SampleEstimator(sampler=draw, formula=gradient, event_ndim=2)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from disarm_jax.categorical import coupled, straight_through
+from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.table import Entry, EstimatorInfo, Table, always, pairs, relaxed, samples
-from disarm_jax.estimators.types import Estimator
 
 _COUPLED = "Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021"
 

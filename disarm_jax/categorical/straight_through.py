@@ -6,11 +6,10 @@ from typing import Any
 import jax
 
 from disarm_jax.categorical import distribution, formulas
-from disarm_jax.categorical.coupled import no_params
 from disarm_jax.estimators import contract
+from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.slopes import from_slopes
 from disarm_jax.estimators.straight_through import check_relaxation
-from disarm_jax.estimators.types import Estimator
 
 _WHO = "Straight-through, Gumbel-softmax and ReinMax"
 
@@ -86,7 +85,7 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
 
 
 def _from_slopes(draw: Callable, gradient: Callable, **options: Any) -> Estimator:
-    return from_slopes(_WHO, draw, gradient, init=no_params, event_ndim=2, **options)
+    return from_slopes(_WHO, draw, gradient, event_ndim=2, **options)
 
 
 def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, None]:

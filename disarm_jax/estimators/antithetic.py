@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -29,7 +29,7 @@ def arm(*, num_pairs: int = 1) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return jnp.mean(formulas.arm(jax.nn.sigmoid(noise), *jnp.split(f_b, 2)), axis=0)
 
-    return contract.from_samples(stacked_pairs(num_pairs), gradient, of_differences=True)
+    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True)
 
 
 @contract.factory
@@ -54,7 +54,7 @@ def disarm(*, num_pairs: int = 1) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(f_b, 2)), axis=0)
 
-    return contract.from_samples(stacked_pairs(num_pairs), gradient, of_differences=True)
+    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True)
 
 
 def stacked_pairs(num_pairs: int):

@@ -16,8 +16,8 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
+from disarm_jax.estimators.estimator import Estimator, HierarchicalEstimate
 from disarm_jax.estimators.layer_sum import layer_sum_of, sum_of_rows
-from disarm_jax.estimators.types import Estimator, HierarchicalEstimate
 
 
 @contract.factory

@@ -1,4 +1,4 @@
-"""What all estimators share: how f is called and checked, how options are checked, how samples become an estimate."""
+"""What all estimators share: how options are checked, how f is called and checked, how a gradient is attached."""
 
 import functools
 import inspect
@@ -11,14 +11,13 @@ import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators.types import Estimate, Estimator
 
 
-def factory(function: Callable[..., Estimator]) -> Callable[..., Estimator]:
+def factory(function: Callable) -> Callable:
     """Marks a function of keyword options that makes an estimator: options it does not know are refused by name."""
 
     @functools.wraps(function)
-    def checked(*args: Any, **options: Any) -> Estimator:
+    def checked(*args: Any, **options: Any) -> Any:
         accepted = tuple(inspect.signature(function).parameters)
         listed = ", ".join(accepted) or "none"
         if args:
@@ -85,12 +84,22 @@ def evaluate(f: Callable, points: Any, shape: tuple[int, ...], has_aux: bool = F
                 )
     elif isinstance(out, tuple | list | dict) or out is None:
         raise TypeError(f"f must return one array (or a pair, with has_aux=True), got {type(out).__name__}")
-    f_b = jnp.asarray(out)
+    return check_values(out, shape), aux
+
+
+def check_values(f_b: Any, shape: tuple[int, ...]) -> jax.Array:
+    """The values of f as an array.
+
+    Raises:
+      TypeError: if they are complex.
+      ValueError: if there is not one for each sample.
+    """
+    f_b = jnp.asarray(f_b)
     if f_b.shape != shape:
         raise ValueError(f"f must return one number per sample, shape {shape}, got shape {f_b.shape}")
     if jnp.issubdtype(f_b.dtype, jnp.complexfloating):
         raise TypeError(f"f must return real numbers, got dtype {f_b.dtype}")
-    return f_b, aux
+    return f_b
 
 
 def check_differentiable(who: str, f_b: jax.Array) -> None:
@@ -117,68 +126,7 @@ def finish(grad: jax.Array, logits: jax.Array, event_ndim: int = 1) -> jax.Array
     return jnp.where(broken, jnp.nan, grad).astype(logits.dtype)
 
 
-def mean_value(f_b: jax.Array) -> jax.Array:
-    """The mean over the sample axis."""
-    return jnp.mean(f_b, axis=0)
-
-
-def from_samples(
-    draw: Callable,
-    gradient: Callable,
-    *,
-    value: Callable = mean_value,
-    init: Callable = no_params,
-    variance_loss: Callable | None = None,
-    num_draws: int | None = None,
-    of_differences: bool = False,
-    linear: Callable | None = None,
-    event_ndim: int = 1,
-) -> Estimator:
-    """An estimator that evaluates f at hard samples only: a sampler and a formula.
-
-    The formula sees f without derivatives, and f sees the samples without tangents, so f is never differentiated
-    with respect to b.
-
-    Args:
-      draw: `(params, key, logits) -> (b, noise)`, with samples b `[N, *batch, D]` that each have the law q and whatever
-        else the formula needs. The logits it gets are stopped and float32 or wider.
-      gradient: `(params, logits, b, noise, f_b) -> [*batch, D]`, with f_b `[N, *batch]`.
-      value: `[N, *batch] -> [*batch]`, what the estimate's value makes of f at the samples.
-      init: as in `Estimator`.
-      variance_loss: as in `Estimator`.
-      num_draws: how many of the N samples have the law q, the first ones; the rest, flips of them, are for the formula
-        alone, not for the value and the auxiliary output. None: all.
-      of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
-      linear: for a bound, `(logits, b, h_b) -> [*batch, D]`, an unbiased estimate of ∂E h(b) from the same samples.
-      event_ndim: 1 for bits `[*batch, D]`, 2 for classes: logits and grad `[*batch, D, C]`, b `[N, *batch, D, C]`.
-    """
-
-    def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
-        logits = bernoulli.as_logits(logits, event_ndim=event_ndim)
-        alpha = bernoulli.stop_and_widen(logits)
-        b, noise = draw(params, key, alpha)
-        f_b, aux = evaluate(f, b.astype(logits.dtype), b.shape[:-event_ndim], has_aux)
-        f_b, value_dtype = widen(f_b, logits)
-        grad = gradient(params, alpha, b, noise, lax.stop_gradient(f_b))
-        estimate = Estimate(value(f_b[:num_draws]).astype(value_dtype), finish(grad, logits, event_ndim))
-        return (estimate, jax.tree.map(lambda leaf: leaf[:num_draws], aux)) if has_aux else estimate
-
-    # For whoever composes estimators.
-    apply.of_bound, apply.of_differences, apply.linear = value is not mean_value, of_differences, linear
-    return Estimator(init, apply, variance_loss)
-
-
-def tuned_by_logits(apply: Callable) -> Callable:
-    """Marks an estimator whose tunables are learnt by the squares of the logits' gradient, also beside a network.
-
-    Tunables are else learnt by the squares of the network's gradient. The few scales of an expansion come out nearly
-    the same by the logits' own, which spares a product with the network.
-    """
-    apply.tuned_by_logits = True
-    return apply
-
-
-def apply_with_aux(est: Estimator, has_aux: bool, *args: Any) -> tuple[Any, Any]:
+def apply_with_aux(est: Any, has_aux: bool, *args: Any) -> tuple[Any, Any]:
     """The estimate and the auxiliary output (None without one); an estimator that knows no aux is only asked for it."""
     return est.apply(*args, has_aux=True) if has_aux else (est.apply(*args), None)
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
+from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.slopes import from_slopes
-from disarm_jax.estimators.types import Estimator
 
 _WHO = "DoubleCV and RODEO"
 

@@ -2,7 +2,7 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -30,4 +30,4 @@ def arms(*, num_samples: int = 4) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.arms(logits, b, f_b)
 
-    return contract.from_samples(draw, gradient, of_differences=True)
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True)

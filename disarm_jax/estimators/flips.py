@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -33,7 +33,7 @@ def leg() -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.leg(logits, b[0], f_b[0], jnp.moveaxis(f_b[1:], 0, -1))
 
-    return contract.from_samples(draw, gradient, num_draws=1)
+    return SampleEstimator(sampler=draw, formula=gradient, num_draws=1)
 
 
 @contract.factory
@@ -57,7 +57,7 @@ def bitflip() -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.bitflip(logits, *b, *f_b)
 
-    return contract.from_samples(draw, gradient, num_draws=1)
+    return SampleEstimator(sampler=draw, formula=gradient, num_draws=1)
 
 
 @contract.factory
@@ -81,7 +81,7 @@ def ugc() -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.ugc(logits, *b, *f_b)
 
-    return contract.from_samples(draw, gradient, num_draws=2)
+    return SampleEstimator(sampler=draw, formula=gradient, num_draws=2)
 
 
 def _one_bit(key: jax.Array, logits: jax.Array) -> jax.Array:

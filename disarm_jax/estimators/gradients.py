@@ -9,7 +9,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator
 
 
 def expectation(est: Estimator, *, has_aux: bool = False) -> Callable:

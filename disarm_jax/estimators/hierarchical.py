@@ -7,7 +7,7 @@ import jax
 from jax import lax
 
 from disarm_jax.estimators import branching, contract, hierarchical_relax, hierarchical_taylor
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator
 
 _FACTORIES = {
     "arm": branching.arm,

@@ -18,11 +18,11 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import branching, contract, midpoint
 from disarm_jax.estimators.chain import chain_keys, check_layers, layer_logits, sum_of_squares_loss
 from disarm_jax.estimators.composed import Chained, as_composed
+from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.expansion import expand
 from disarm_jax.estimators.layer_sum import layer_sum_of
 from disarm_jax.estimators.midpoint import slope_between
 from disarm_jax.estimators.taylor import check_scale, combine, scales
-from disarm_jax.estimators.types import Estimator
 
 
 class _ControlVariate(NamedTuple):
@@ -127,7 +127,7 @@ def _expanded(num_pairs: int, control: _ControlVariate) -> Estimator:
         out = out._replace(grads=tuple(grads))
         return (out, aux) if has_aux else out
 
-    return Estimator(init, contract.tuned_by_logits(apply), sum_of_squares_loss(apply))
+    return Estimator(init, apply, sum_of_squares_loss(apply), tuned_by_logits=True)
 
 
 def _means(t: int, trunk: tuple, point: jax.Array, inputs: Any, layers: Sequence[Callable]) -> tuple[jax.Array, ...]:

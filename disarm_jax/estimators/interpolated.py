@@ -9,7 +9,7 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -101,7 +101,7 @@ def _tunable_coupling(
     Args:
       init_beta: β at the start.
       per_dimension: whether there is one for each coordinate.
-      draw: as in `contract.from_samples`.
+      draw: the sampler, as in `SampleEstimator`.
       estimates: `(params, logits, b, f_b) -> [G, *batch, D]`, of G independent groups of samples.
       log_prob: `(params, logits, b) -> [G, *batch, D]`, log P_β of each coordinate of a group.
     """
@@ -129,4 +129,4 @@ def _tunable_coupling(
         log_p = jnp.where(jnp.isfinite(log_p), log_p, 0)  # noise on the threshold can make an impossible group
         return jnp.sum(squares + lax.stop_gradient(squares) * log_p.astype(squares.dtype)) / squares.shape[0] ** 2
 
-    return contract.from_samples(draw, gradient, init=init, variance_loss=variance_loss, of_differences=True)
+    return SampleEstimator(sampler=draw, formula=gradient, init=init, variance_loss=variance_loss, of_differences=True)

@@ -20,8 +20,8 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.composed import Composed, as_composed, check_moments, check_rows, differentiable_outer
+from disarm_jax.estimators.estimator import Estimate, Estimator, mean_value
 from disarm_jax.estimators.taylor import scales
-from disarm_jax.estimators.types import Estimate, Estimator
 
 
 @contract.factory
@@ -65,10 +65,10 @@ def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Estimator
         slope, (scale,) = slope_between(f, stack, inner_b, has_aux=has_aux), params["scale"]
         values = jnp.split(lax.stop_gradient(f_b), 2)
         grad = jnp.mean(formulas.disarm_midpoint(alpha, b, b_tilde, *values, slope, scale), axis=0)
-        estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
+        estimate = Estimate(mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
-    return Estimator(init, contract.tuned_by_logits(apply))
+    return Estimator(init, apply, tuned_by_logits=True)
 
 
 def slope_between(f: Composed, pairs: jax.Array, inner_b: Any, *, has_aux: bool = False) -> jax.Array:

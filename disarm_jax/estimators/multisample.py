@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.antithetic import stacked_pairs
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -53,7 +53,10 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     def value(log_w):
         return jnp.mean(jax.vmap(formulas.bound)(by_repeat(log_w)), axis=0)
 
-    return contract.from_samples(draw, gradient, value=value, linear=formulas.reinforce_loo)
+    def linear(params, logits, b, noise, h_b):
+        return formulas.reinforce_loo(logits, b, h_b)
+
+    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear)
 
 
 @contract.factory
@@ -114,11 +117,11 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> Estimator:
     def value(log_w):
         return jnp.mean(jax.vmap(formulas.bound)(by_group(log_w)), axis=0)
 
-    def linear(logits, b, h_b):
+    def linear(params, logits, b, noise, h_b):
         of_group = jax.vmap(lambda b, h_b: formulas.arms(logits, b, h_b), in_axes=1)
         return jnp.mean(of_group(by_group(b), by_group(h_b)), axis=0)
 
-    return contract.from_samples(draw, gradient, value=value, linear=linear)
+    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear)
 
 
 @contract.factory
@@ -150,7 +153,7 @@ def _bound_of_pairs(num_pairs: int, formula) -> Estimator:
         log_w, log_w_tilde = jnp.split(log_w, 2)
         return 0.5 * (formulas.bound(log_w) + formulas.bound(log_w_tilde))
 
-    def linear(logits, b, h_b):
+    def linear(params, logits, b, noise, h_b):
         return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(h_b, 2)), axis=0)
 
-    return contract.from_samples(stacked_pairs(num_pairs), gradient, value=value, linear=linear)
+    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, value=value, linear=linear)

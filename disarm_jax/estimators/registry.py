@@ -15,6 +15,7 @@ from disarm_jax.estimators import (
     straight_through,
     taylor,
 )
+from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.table import (
     Entry,
     EstimatorInfo,
@@ -26,7 +27,6 @@ from disarm_jax.estimators.table import (
     relaxed,
     samples,
 )
-from disarm_jax.estimators.types import Estimator
 
 _ENTRIES = {
     "arm": Entry(

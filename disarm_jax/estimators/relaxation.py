@@ -10,7 +10,7 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimate, Estimator
+from disarm_jax.estimators.estimator import Estimate, Estimator
 
 
 @contract.factory

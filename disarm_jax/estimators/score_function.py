@@ -2,7 +2,7 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
 
 @contract.factory
@@ -29,7 +29,7 @@ def reinforce(*, num_samples: int = 1) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce(logits, b, f_b)
 
-    return contract.from_samples(draw, gradient)
+    return SampleEstimator(sampler=draw, formula=gradient)
 
 
 @contract.factory
@@ -55,4 +55,4 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce_loo(logits, b, f_b)
 
-    return contract.from_samples(draw, gradient, of_differences=True)
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True)

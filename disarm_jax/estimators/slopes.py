@@ -1,5 +1,6 @@
 """Estimators that look at ∇f where they evaluate f: one call of f, and one reverse pass over all samples stacked."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import contract
-from disarm_jax.estimators.types import Estimate, Estimator
+from disarm_jax.estimators.estimator import Estimate, Estimator
 
 
 def evaluate_with_slope(
@@ -22,7 +23,7 @@ def evaluate_with_slope(
       f: the function inside the expectation.
       points: `[N, *batch, D]`, in the dtype that f gets.
       has_aux: whether f returns a pair `(f_b, aux)`.
-      event_ndim: 1 for bits, 2 for classes, as in `contract.from_samples`.
+      event_ndim: 1 for bits, 2 for classes, as in `SampleEstimator`.
     """
 
     def call(points):
@@ -40,11 +41,11 @@ def from_slopes(
     draw: Callable,
     gradient: Callable,
     *,
-    init: Callable = contract.no_params,
+    init: Callable | None = None,
     relax: Callable | None = None,
     event_ndim: int = 1,
 ) -> Estimator:
-    """As `contract.from_samples`, with ∇f at the samples for the formula.
+    """As `SampleEstimator`, with ∇f at the samples for the formula.
 
     Args:
       who: as in `evaluate_with_slope`.
@@ -53,7 +54,7 @@ def from_slopes(
       init: as in `Estimator`.
       relax: `(logits, noise) -> [N, *batch, D]`, points between the bits where ∇f is taken instead; f is then evaluated
         at the samples in a call of its own, because `value` is a mean of f over them. None: ∇f at the samples.
-      event_ndim: 1 for bits, 2 for classes, as in `contract.from_samples`.
+      event_ndim: 1 for bits, 2 for classes, as in `SampleEstimator`.
     """
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
@@ -72,4 +73,4 @@ def from_slopes(
         estimate = Estimate(jnp.mean(f_b, axis=0).astype(value_dtype), contract.finish(grad, logits, event_ndim))
         return (estimate, aux) if has_aux else estimate
 
-    return Estimator(init, apply)
+    return Estimator(init or functools.partial(contract.no_params, event_ndim=event_ndim), apply)

@@ -7,8 +7,8 @@ import jax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import contract
+from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.slopes import from_slopes
-from disarm_jax.estimators.types import Estimator
 
 _WHO = "Straight-through, Gumbel-sigmoid and ReinMax"
 

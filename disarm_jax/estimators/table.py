@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from disarm_jax.estimators.types import Estimator
+from disarm_jax.estimators.estimator import Estimator
 
 
 class EstimatorInfo(NamedTuple):

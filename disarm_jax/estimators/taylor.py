@@ -19,9 +19,9 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import antithetic, contract, copula, multisample, score_function
 from disarm_jax.estimators.chain import chain_keys
 from disarm_jax.estimators.composed import as_composed
+from disarm_jax.estimators.estimator import Estimate, Estimator, SampleEstimator, mean_value
 from disarm_jax.estimators.expansion import WHO, expand
 from disarm_jax.estimators.slopes import evaluate_with_slope
-from disarm_jax.estimators.types import Estimate, Estimator
 
 ORDERS = (1, 2)
 
@@ -42,11 +42,9 @@ def taylor(
     `variance_loss`.
 
     Args:
-      base: an unbiased estimator of E f(b) that is linear in f and does not itself differentiate it, which is checked
-        by tracing it; whether an estimator of your own is unbiased and linear you have to know. It must know `has_aux`.
-        Or one of this package for a multi-sample bound with f = log w: what is subtracted is then the noise of the
-        expansion of log w in DisARM, ARMS or REINFORCE-LOO on the bound's own samples. The more samples the bound has,
-        the less there is to gain.
+      base: a `SampleEstimator` of bits whose formula is linear in f, such as `disarm()`; or one of a multi-sample bound
+        with f = log w: what is subtracted is then the noise of the expansion of log w in DisARM, ARMS or REINFORCE-LOO
+        on the bound's own samples. The more samples the bound has, the less there is to gain.
       order: 1 or 2.
       init_scale: λ₁ and λ₂ at the start; the second is not used for the first order.
       probes: number of random signs z whose z ⊙ Hz estimate the diagonal of H, where `Composed` does not give it;
@@ -59,17 +57,18 @@ def taylor(
       >>> out.grad[0]  # exact for a linear f
       Array([0.5, 0.5, 0.5], dtype=float32)
     """
-    of_bound = _check_base(base)
+    base = check_base(base)
     contract.at_least("probes", probes, 1)
     if order not in ORDERS or not isinstance(order, int | np.integer) or isinstance(order, bool):
         raise ValueError(f"order must be 1 or 2, got {order!r}")
     init_scale = check_scale(init_scale)[:order]
+    is_centred = base.of_bound or base.of_differences  # so that f(p) makes no difference
 
     def init(key: jax.Array, logits: jax.Array) -> dict:
         return {"base": base.init(key, logits), "scale": scales(init_scale, logits)}
 
-    def residuals(key, logits, f, has_aux):
-        """The base's key, ∂E h_j/∂α, and the function of samples that the base is applied to: f − f(p) and the h_j."""
+    def expanded(key, logits, f, has_aux):
+        """The base's key, ∂E h_j/∂α, and a function of samples: f there and aux, f − f(p), and the terms h_j."""
         base_key, *probe_key = chain_keys(key, order)
         f, dtype = as_composed(f), logits.dtype
         expansion = expand(f, logits, order, probes, *probe_key, has_aux=has_aux)
@@ -77,61 +76,40 @@ def taylor(
         def rows(b):
             inner_b = f.inner(b.astype(dtype))
             f_b, aux = contract.evaluate(f.outer, inner_b, b.shape[:-1], has_aux)
-            wide_f, _ = contract.widen(lax.stop_gradient(f_b), b)
-            if not getattr(base.apply, "of_differences", False):  # to which f(p) makes no difference
-                wide_f = wide_f - expansion.f_p[None].astype(wide_f.dtype)
-            return (wide_f, *(h.astype(wide_f.dtype) for h in expansion.terms(b, inner_b))), (f_b, aux)
+            wide_f, _ = contract.widen(lax.stop_gradient(f_b), logits)
+            centred = wide_f if is_centred else wide_f - expansion.f_p[None].astype(wide_f.dtype)
+            return (f_b, aux), centred, [h.astype(wide_f.dtype) for h in expansion.terms(b, inner_b)]
 
         return base_key, expansion.gradients, rows
 
     def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
         logits = bernoulli.as_logits(logits)
-        base_key, exact, rows = residuals(key, logits, f, has_aux)
-        if of_bound:
-            return bound(params, base_key, logits, exact, rows, has_aux)
-
-        def base_of(weights):
-            def weighted(b):
-                found, with_aux = rows(b)
-                return combine(weights, found), with_aux
-
-            return base.apply(params["base"], base_key, bernoulli.stop_and_widen(logits), weighted, has_aux=True)
-
-        # The base is linear in f: mapped over weights of the rows alone, it draws once and evaluates f once.
-        out, (f_b, aux) = jax.vmap(base_of, out_axes=(0, None))(jnp.eye(order + 1))
-        noise = (of_term - known for of_term, known in zip(out.grad[1:], exact, strict=True))
-        grad = out.grad[0] - combine(params["scale"], noise)
+        alpha, own = bernoulli.stop_and_widen(logits), params["base"]
+        base_key, exact, rows = expanded(key, logits, f, has_aux)
+        samples = base.draw(own, base_key, logits)
+        (f_b, aux), centred, terms = rows(samples.b)
+        noise = [base.linear_estimate(own, alpha, samples, h) - g for h, g in zip(terms, exact, strict=True)]
+        grad = base.formula(own, alpha, *samples, centred) - combine(params["scale"], noise)
         f_b, value_dtype = contract.widen(f_b, logits)
-        estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
-        return (estimate, aux) if has_aux else estimate
-
-    def bound(params, base_key, logits, exact, rows, has_aux):
-        def log_weights(b):
-            (_, *terms), (log_w, aux) = rows(b)
-            return log_w, (b, terms, aux)
-
-        alpha = bernoulli.stop_and_widen(logits)
-        out, (b, terms, aux) = base.apply(params["base"], base_key, alpha, log_weights, has_aux=True)
-        noise = (base.apply.linear(alpha, b, h) - known for h, known in zip(terms, exact, strict=True))
-        estimate = Estimate(out.value, contract.finish(out.grad - combine(params["scale"], noise), logits))
-        return (estimate, aux) if has_aux else estimate
+        value = base.value(f_b[: base.num_draws]).astype(value_dtype)
+        estimate = Estimate(value, contract.finish(grad, logits))
+        return (estimate, jax.tree.map(lambda leaf: leaf[: base.num_draws], aux)) if has_aux else estimate
 
     def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
-        # The base's tunables move the law of the samples, which its own loss accounts for; the scales do not.
+        # The base's tunables move the distribution of the samples, which its own loss accounts for; the scales do not.
         logits = bernoulli.as_logits(logits)
         scale_key, key = jax.random.split(key)
         of_scales = apply(params | {"base": lax.stop_gradient(params["base"])}, scale_key, logits, f).grad
-        base_key, _, rows = residuals(key, logits, f, False)
+        base_key, _, rows = expanded(key, logits, f, False)
 
         def residual(b):
-            (centred, *terms), _ = rows(b)
+            _, centred, terms = rows(b)
             return centred - combine(lax.stop_gradient(params["scale"]), terms)
 
         of_base = base.variance_loss(params["base"], base_key, bernoulli.stop_and_widen(logits), residual)
         return contract.sum_of_squares(of_scales) + of_base
 
-    apply.of_bound = of_bound
-    return Estimator(init, contract.tuned_by_logits(apply), None if base.variance_loss is None else variance_loss)
+    return Estimator(init, apply, None if base.variance_loss is None else variance_loss, tuned_by_logits=True)
 
 
 @contract.factory
@@ -295,10 +273,10 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: tuple[float, float] =
 
         noise = disarm(linear) - jnp.mean(slopes, axis=0) * bernoulli.variance(alpha)
         grad = disarm(f_b) - combine(params["scale"], [noise])
-        estimate = Estimate(contract.mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
+        estimate = Estimate(mean_value(f_b).astype(value_dtype), contract.finish(grad, logits))
         return (estimate, aux) if has_aux else estimate
 
-    return Estimator(init, contract.tuned_by_logits(apply))
+    return Estimator(init, apply, tuned_by_logits=True)
 
 
 def combine(weights: Any, arrays: Any) -> jax.Array:
@@ -321,26 +299,21 @@ def scales(init_scale: tuple[float, ...], logits: jax.Array) -> tuple[jax.Array,
     return tuple(jnp.asarray(scale, dtype) for scale in init_scale)
 
 
-def _check_base(base: Estimator) -> bool:
-    """Whether it is of a bound; refuses what is seen to be no base: it must not differentiate f."""
+def check_base(base: Estimator) -> SampleEstimator:
+    """The base of a control variate.
+
+    Raises:
+      TypeError: if it is no estimator, or one for classes.
+      ValueError: if it calls f itself, or is of a bound and has no linear companion.
+    """
     if not isinstance(base, Estimator):
         raise TypeError(f"base must be an Estimator, got {base!r}")
-    of_bound = getattr(base.apply, "of_bound", False)
-    if of_bound and getattr(base.apply, "linear", None) is None:
+    if not isinstance(base, SampleEstimator):
+        raise ValueError(
+            "base must not differentiate f itself: accepted are estimators of samples, such as dj.disarm()"
+        )
+    if base.event_ndim != 1:
+        raise TypeError("base must be an estimator for bits, got one for classes")
+    if base.of_bound and base.linear is None:
         raise ValueError("base must be linear in f, or for a bound have a linear companion, got one without")
-
-    @jax.custom_jvp
-    def f(b):
-        return b[..., 0]
-
-    @f.defjvp
-    def _refuse(primals, tangents):
-        raise ValueError("base must not differentiate f itself, got an estimator that does")
-
-    def trial():
-        init_key, key = jax.random.split(jax.random.key(0))
-        logits = jnp.zeros(2)
-        return base.apply(base.init(init_key, logits), key, logits, lambda b: (f(b), b), has_aux=True)
-
-    jax.eval_shape(trial)  # without arguments: JAX may not be set up yet, and an array would do that
-    return of_bound
+    return base

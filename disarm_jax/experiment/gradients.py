@@ -99,7 +99,7 @@ def draw_gradients(
         loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), f)
         return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
 
-    if getattr(est.apply, "tuned_by_logits", False):  # the sum of squares of g
+    if est.tuned_by_logits:  # the sum of squares of g
         (tunables_grad,) = pull(jax.tree.map(lambda g: 2 * g, logits_grads))
         return Gradients(value, grads, tunables_grad, logits_grads)
 

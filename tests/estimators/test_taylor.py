@@ -29,7 +29,6 @@ from smooth import (
 )
 
 import disarm_jax as dj
-from disarm_jax.estimators import contract
 
 SCALES = [(1.0, 1.0), (0.6, -0.8), (0.0, 1.7)]
 
@@ -111,10 +110,12 @@ def enumerated(base, kind, order, scale, probes=1, monkeypatch=None):
         monkeypatch.setattr(jax.random, "rademacher", lambda key, shape, dtype: jnp.asarray(signs, dtype)[None])
 
     def draw(params, key, logits):
-        return (jnp.asarray(stack), None) if logits.ndim == 2 else (jnp.zeros((len(stack), *logits.shape)), None)
+        return jnp.asarray(stack), None
 
-    every_outcome = contract.from_samples(
-        draw, lambda params, logits, b, noise, f_b: formula(logits, b, f_b), of_differences=base != "reinforce"
+    every_outcome = dj.SampleEstimator(
+        sampler=draw,
+        formula=lambda params, logits, b, noise, f_b: formula(logits, b, f_b),
+        of_differences=base != "reinforce",
     )
     est = dj.taylor(every_outcome, order=order, init_scale=scale, probes=probes)
     logits = jnp.broadcast_to(jnp.asarray(LOGITS), stack.shape[1:])
@@ -199,7 +200,7 @@ def test_constants_are_left_out_where_they_change_nothing():
     for name in dj.estimator_names():
         est = dj.make_estimator(name)
         params, key = est.init(jax.random.key(0), logits), jax.random.key(1)
-        if getattr(est.apply, "of_differences", False):
+        if getattr(est, "of_differences", False):
             marked.add(name)
             shifted = est.apply(params, key, logits, lambda b: f(b) + 64).grad
             np.testing.assert_allclose(shifted, est.apply(params, key, logits, f).grad, rtol=0, atol=1e-12)
@@ -210,9 +211,9 @@ def test_an_inner_that_is_not_affine_biases_if_it_is_called_affine():
     """What the documentation warns of; and why linearising is the default."""
     f = dj.Composed(softplus_sum, inner_curved, affine=True)
     b, probabilities = exact.sample_law(LOGITS, 1)
-    base = contract.from_samples(
-        lambda params, key, logits: (jnp.asarray(b) if logits.ndim == 2 else jnp.zeros((1, *logits.shape)), None),
-        lambda params, logits, b, noise, f_b: dj.formulas.reinforce(logits, b, f_b),
+    base = dj.SampleEstimator(
+        sampler=lambda params, key, logits: (jnp.asarray(b), None),
+        formula=lambda params, logits, b, noise, f_b: dj.formulas.reinforce(logits, b, f_b),
     )
     est = dj.taylor(base, probes=3)
     logits = jnp.broadcast_to(jnp.asarray(LOGITS), b.shape[1:])
@@ -431,7 +432,7 @@ def test_the_control_variate_of_a_bound_has_mean_zero(base, law):
     """What is linear in the bound's own samples is unbiased, for a function without structure, by enumeration."""
     b, probabilities = law()
     logits, h = LOGITS[: b.shape[-1]], exact.table_function(b.shape[-1])
-    found = base.apply.linear(jnp.asarray(logits), jnp.asarray(b), jnp.asarray(h(b)))
+    found = base.linear((), jnp.asarray(logits), jnp.asarray(b), None, jnp.asarray(h(b)))
     np.testing.assert_allclose(
         exact.moments(probabilities, np.asarray(found))[0], exact.gradient(logits, h), atol=1e-12
     )
@@ -457,9 +458,9 @@ def test_a_bound_of_one_pair_is_disarm_quadratic(kind):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-OWN_BOUND = contract.from_samples(
-    lambda params, key, logits: (dj.bernoulli.sample(key, logits, 2), None),
-    lambda params, logits, b, noise, f_b: dj.formulas.vimco(logits, b, f_b),
+OWN_BOUND = dj.SampleEstimator(
+    sampler=lambda params, key, logits: (dj.bernoulli.sample(key, logits, 2), None),
+    formula=lambda params, logits, b, noise, f_b: dj.formulas.vimco(logits, b, f_b),
     value=dj.formulas.bound,
 )
 
