@@ -1,7 +1,7 @@
 """Trees of binary choices that lead to one of C classes: at each node, a bit says into which of two branches to go.
 
-Everything takes such a tree as a `Tree`, of which there are two kinds: sticks, from which one class is broken off at a
-time, and the balanced tree. Time and memory are linear in C, but for sorting the classes of `ascending_sticks`.
+A `Tree` is made of sticks, from which one class is broken off at a time, or a balanced tree.
+Time and memory are linear in C, but for sorting the classes of `ascending_sticks`.
 """
 
 import abc
@@ -139,6 +139,7 @@ class _AscendingSticks(Tree):
             self.rank = jnp.sum(before, axis=-2, dtype=np.int32)
         else:
             self.order = jnp.argsort(logits, axis=-1).astype(np.int32)
+            # The inverse of the order; sorting once more would take fifty times as long.
             self.rank = jnp.put_along_axis(self.order, self.order, index, axis=-1, inplace=False)
 
     def branch_masses(self, mass):
