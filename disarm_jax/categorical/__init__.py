@@ -7,17 +7,10 @@ As the estimators for bits, with softmax logits `[*batch, D, C]` for D variables
 
 from disarm_jax.categorical import formulas
 from disarm_jax.categorical.coupled import disarm_iw, disarm_sb, disarm_tree, reinforce_loo
-from disarm_jax.categorical.distribution import (
-    Tree,
-    antithetic_pairs,
-    ascending_sticks,
-    balanced_tree,
-    log_prob,
-    sample,
-    sticks,
-)
+from disarm_jax.categorical.distribution import antithetic_pairs, log_prob, sample
 from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
 from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
+from disarm_jax.categorical.trees import Tree, ascending_sticks, balanced_tree, sticks
 from disarm_jax.estimators.gradients import expectation, gradient_variance, variance_loss
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from disarm_jax.categorical import distribution, formulas
+from disarm_jax.categorical import distribution, formulas, trees
 from disarm_jax.estimators import contract
 from disarm_jax.estimators.estimator import Estimator, SampleEstimator
 
@@ -50,7 +50,7 @@ def disarm_sb(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    return _from_pairs(num_pairs, lambda logits: distribution.sticks(logits.shape[-1]), formulas.disarm_sb)
+    return _from_pairs(num_pairs, lambda logits: trees.sticks(logits.shape[-1]), formulas.disarm_sb)
 
 
 @contract.factory
@@ -68,7 +68,7 @@ def disarm_tree(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    return _from_pairs(num_pairs, lambda logits: distribution.balanced_tree(logits.shape[-1]), formulas.disarm_tree)
+    return _from_pairs(num_pairs, lambda logits: trees.balanced_tree(logits.shape[-1]), formulas.disarm_tree)
 
 
 @contract.factory
@@ -87,7 +87,7 @@ def disarm_iw(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    return _from_pairs(num_pairs, distribution.ascending_sticks, formulas.disarm_iw)
+    return _from_pairs(num_pairs, trees.ascending_sticks, formulas.disarm_iw)
 
 
 def _from_pairs(num_pairs: int, make_tree: Callable, formula: Callable) -> Estimator:

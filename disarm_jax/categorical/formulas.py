@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli
-from disarm_jax.categorical import distribution
+from disarm_jax.categorical import distribution, trees
 from disarm_jax.formulas.arrays import covariance, prepare
 
 
@@ -53,7 +53,7 @@ def disarm_sb(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
     >>> [f"{g:.2f}" for g in grad[0]]
     ['0.67', '0.17', '-0.83']
     """
-    return _disarm_of_choices(distribution.sticks, logits, z, z_tilde, f_z, f_z_tilde)
+    return _disarm_of_choices(trees.sticks, logits, z, z_tilde, f_z, f_z_tilde)
 
 
 def disarm_tree(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Array, f_z_tilde: jax.Array) -> jax.Array:
@@ -64,20 +64,20 @@ def disarm_tree(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Ar
     >>> [f"{g:.2f}" for g in grad[0]]
     ['0.67', '0.17', '-0.83']
     """
-    return _disarm_of_choices(distribution.balanced_tree, logits, z, z_tilde, f_z, f_z_tilde)
+    return _disarm_of_choices(trees.balanced_tree, logits, z, z_tilde, f_z, f_z_tilde)
 
 
-def _disarm_of_choices(make_tree: Callable[[int], distribution.Tree], logits, z, z_tilde, f_z, f_z_tilde) -> jax.Array:
+def _disarm_of_choices(make_tree: Callable[[int], trees.SharedTree], logits, z, z_tilde, f_z, f_z_tilde) -> jax.Array:
     logits, (z, z_tilde), (f_z, f_z_tilde), dtype = prepare(logits, (z, z_tilde), (f_z, f_z_tilde), event_ndim=2)
     tree = make_tree(logits.shape[-1])
-    alpha = distribution.node_logits(tree, logits)
-    b, reached = distribution.choices(tree, z)
-    b_tilde, reached_tilde = distribution.choices(tree, z_tilde)
+    alpha = trees.node_logits(tree, logits)
+    b, reached = tree.choices(z)
+    b_tilde, reached_tilde = tree.choices(z_tilde)
     both = reached * reached_tilde * (b - b_tilde) * jax.nn.sigmoid(jnp.abs(alpha))
     one = reached * (1 - reached_tilde) * bernoulli.score(alpha, b)
     other = reached_tilde * (1 - reached) * bernoulli.score(alpha, b_tilde)
     grad = 0.5 * (f_z - f_z_tilde)[..., None, None] * (both + one - other)
-    return distribution.to_logits(tree, logits, grad).astype(dtype)
+    return trees.to_logits(tree, logits, grad).astype(dtype)
 
 
 def disarm_iw(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Array, f_z_tilde: jax.Array) -> jax.Array:
@@ -101,15 +101,16 @@ def disarm_iw(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
     >>> [f"{g:.2f}" for g in grad[0]]
     ['0.67', '0.00', '-0.67']
     """
-    logits, (z, z_tilde), (f_z, f_z_tilde), dtype = prepare(logits, (z, z_tilde), (f_z, f_z_tilde), event_ndim=2)
-    tree = distribution.ascending_sticks(logits)
-    alpha = distribution.node_logits(tree, logits)
-    log_both_go_on = -jnp.log1p(-jnp.exp(-2 * jnp.abs(alpha)))
-    earlier = jnp.sum(jnp.where(tree.one, log_both_go_on[..., None], 0), axis=-2)
-    last = ~jnp.any(tree.one, axis=-1)  # never the first of two, and the only class whose product may be infinite
-    weight = jnp.where(last, 0, jax.nn.sigmoid(jnp.abs(alpha)) * jnp.exp(earlier))
-    z_is_first = jnp.any(tree.one & (z[..., :, None] == 1) & (z_tilde[..., None, :] == 1), axis=(-2, -1))
-    weight = jnp.sum(jnp.where(z_is_first[..., None], z, z_tilde) * weight, axis=-1, keepdims=True)
+    lifted, (z, z_tilde), (f_z, f_z_tilde), dtype = prepare(logits, (z, z_tilde), (f_z, f_z_tilde), event_ndim=2)
+    logits = lifted.reshape(jnp.shape(logits))  # as the sampler has them, so that the compiler sorts them only once
+    tree = trees.ascending_sticks(logits)
+    rank, alpha = (bernoulli.lift(x, z.ndim) for x in (tree.rank, jnp.abs(trees.node_logits(tree, logits))))
+    first = jnp.minimum(trees.at_class(z, rank), trees.at_class(z_tilde, rank))
+    # The last class, whose product may be infinite, is the first of two only if both are it: then any weight will do.
+    earlier = (rank < first) & (first < z.shape[-1] - 1)
+    log_weight = jnp.where(earlier, -jnp.log1p(-jnp.exp(-2 * alpha)), 0)
+    log_weight = jnp.where(rank == first, bernoulli.log_sigmoid(alpha), log_weight)
+    weight = jnp.exp(jnp.sum(log_weight, axis=-1, keepdims=True))
     return (0.5 * (f_z - f_z_tilde)[..., None, None] * (z - z_tilde) * weight).astype(dtype)
 
 

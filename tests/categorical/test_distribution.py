@@ -1,4 +1,4 @@
-"""The distribution of classes from its logits, and the trees of binary choices."""
+"""The distribution of classes from its logits."""
 
 import exact_classes
 import jax
@@ -9,37 +9,6 @@ from scipy.special import softmax
 
 import disarm_jax as dj
 from disarm_jax.categorical import distribution
-
-
-@pytest.mark.parametrize("classes", [1, 2, 3, 5, 8, 11])
-@pytest.mark.parametrize("name", ["sticks", "balanced_tree"])
-def test_trees_lead_to_every_class(name, classes):
-    """As the tests' own trees; every class is reached by its own choices, and the balanced tree has no long path."""
-    tree = getattr(dj.categorical, name)(classes)
-    expected = getattr(exact_classes, name)(classes)
-    nodes = [(*np.flatnonzero(zero | one)[[0, -1]], np.argmax(one)) for zero, one in zip(*tree, strict=True)]
-    assert sorted(nodes) == sorted((start, stop - 1, middle) for start, middle, stop in expected)
-    z = jnp.eye(classes)
-    b, reached = distribution.choices(tree, z)
-    for unreached in (0, 1):
-        np.testing.assert_array_equal(distribution.follow(tree, jnp.where(reached == 1, b, unreached)), z)
-    if name == "balanced_tree":
-        assert reached.sum(axis=-1).max() == np.ceil(np.log2(classes))
-
-
-def test_ascending_sticks_follow_the_order():
-    """Equal logits in the order of the classes; each variable has its own order."""
-    logits = jnp.array([[0.5, -1.0, 2.0, -1.0], [3.0, 2.0, 1.0, 0.0]])
-    tree = dj.categorical.ascending_sticks(logits)
-    np.testing.assert_array_equal(tree.one.sum(axis=-1), [[1, 3, 0, 2], [0, 1, 2, 3]])  # classes still to come
-    np.testing.assert_array_equal(tree.zero, np.broadcast_to(np.eye(4, dtype=bool), (2, 4, 4)))
-    go_on = distribution.node_logits(tree, logits)
-    p = np.sort(softmax(logits, axis=-1), axis=-1)
-    rest = np.cumsum(p[:, ::-1], axis=-1)[:, ::-1] - p
-    expected = np.log(rest[:, :3] / p[:, :3])
-    found = [[go_on[0, 1], go_on[0, 3], go_on[0, 0]], [go_on[1, 3], go_on[1, 2], go_on[1, 1]]]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert np.all(expected >= 0)
 
 
 @pytest.mark.usefixtures("x64")
