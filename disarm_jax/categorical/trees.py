@@ -69,8 +69,7 @@ class _Sticks(SharedTree):
         return jax.nn.one_hot(first_zero, b.shape[-1] + 1, dtype=b.dtype)
 
     def sums_above(self, one, zero):
-        none = jnp.zeros_like(one, shape=(*one.shape[:-1], 1))
-        return jnp.concatenate([none, lax.cumsum(one, axis=one.ndim - 1)], -1) + jnp.concatenate([zero, none], -1)
+        return _padded(lax.cumsum(one, axis=one.ndim - 1), 1, 0) + _padded(zero, 0, 1)
 
 
 class _BalancedTree(SharedTree):
@@ -106,7 +105,7 @@ class _BalancedTree(SharedTree):
 
     def follow(self, b):
         num_classes = b.shape[-1] + 1
-        start = node = jnp.zeros_like(b, np.int32, shape=(*b.shape[:-1], 1))
+        start = node = _padded(b[..., :0], 0, 1).astype(np.int32)
         stop = start + num_classes
         for _ in range(self.depth):
             middle = (start + stop) // 2
@@ -118,7 +117,7 @@ class _BalancedTree(SharedTree):
 
     def sums_above(self, one, zero):
         one, zero = _gather(one, self.preorder), _gather(zero, self.preorder)
-        sums = jnp.zeros_like(one, shape=(*one.shape[:-1], 1))
+        sums = _padded(one[..., :0], 0, 1)
         for depth in range(self.depth):
             level = slice(2**depth - 1, 2 ** (depth + 1) - 1)
             sums = jnp.stack([sums + zero[..., level], sums + one[..., level]], axis=-1)
@@ -207,6 +206,11 @@ def at_class(z: jax.Array, x: jax.Array) -> jax.Array:
 def _masses(logits: jax.Array) -> jax.Array:
     """Probabilities up to a factor: e^logits over the largest of them. What underflows is never reached."""
     return jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+
+
+def _padded(x: jax.Array, before: int, after: int) -> jax.Array:
+    """Zeros on either side of the last axis; unlike new arrays of zeros they are sharded like x."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)])
 
 
 def _gather(x: jax.Array, index: np.ndarray) -> jax.Array:
