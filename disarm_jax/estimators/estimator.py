@@ -203,10 +203,19 @@ class SampleEstimator(Estimator):
           f_b: `[N, *batch]`.
         """
         logits = bernoulli.as_logits(logits, event_ndim=self.event_ndim)
-        f_b, value_dtype = contract.widen(contract.check_values(f_b, self.rows_of(samples)), logits)
-        grad = self.formula(params, bernoulli.stop_and_widen(logits), *samples, lax.stop_gradient(f_b))
+        f_b = contract.check_values(f_b, self.rows_of(samples))
+        wide_f, _ = contract.widen(lax.stop_gradient(f_b), logits)
+        return self.finish(logits, f_b, self.formula(params, bernoulli.stop_and_widen(logits), *samples, wide_f))
+
+    def finish(self, logits: jax.Array, f_b: jax.Array, grad: jax.Array) -> Estimate:
+        """The value of f at the samples, and a gradient made of them in the dtype of the logits."""
+        f_b, value_dtype = contract.widen(f_b, logits)
         value = self.value(f_b[: self.num_draws]).astype(value_dtype)
         return Estimate(value, contract.finish(grad, logits, self.event_ndim))
+
+    def of_draws(self, aux: Any) -> Any:
+        """The rows of an auxiliary output that belong to samples drawn from q."""
+        return jax.tree.map(lambda leaf: leaf[: self.num_draws], aux)
 
     def rows_of(self, samples: Samples) -> tuple[int, ...]:
         """`(N, *batch)`, the shape of what f returns."""
@@ -220,4 +229,4 @@ def _apply(
     samples = est.draw(params, key, logits)
     f_b, aux = contract.evaluate(f, samples.b, est.rows_of(samples), has_aux)
     estimate = est.tell(params, logits, samples, f_b)
-    return (estimate, jax.tree.map(lambda leaf: leaf[: est.num_draws], aux)) if has_aux else estimate
+    return (estimate, est.of_draws(aux)) if has_aux else estimate

@@ -1,6 +1,5 @@
 """What one does with an estimator: differentiate an expectation, learn the tunables, measure the variance."""
 
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -105,9 +104,7 @@ def gradient_variance(est: Estimator) -> Callable:
 
     Returns:
       A function `(params, key, logits, f, num_draws, batch_size=None) -> GradientVariance`. Draws are made one after
-      the other, or `batch_size` at a time (f is then vmapped). Only running sums are kept, so the memory does not grow
-      with the number of draws. The program is compiled once for an estimator, an f and the shapes, however often it is
-      called with them.
+      the other, or `batch_size` at a time (f is then vmapped); `num_draws` gradients are held in memory.
 
     Example:
       >>> logits, f = jnp.linspace(-1, 1, 4), lambda b: (b.sum(-1) - 1.2) ** 2
@@ -121,78 +118,22 @@ def gradient_variance(est: Estimator) -> Callable:
         params: Any, key: jax.Array, logits: jax.Array, f: Callable, num_draws: int, batch_size: int | None = None
     ) -> GradientVariance:
         contract.at_least("num_draws", num_draws, 2)
-        size = 1 if batch_size is None else min(contract.at_least("batch_size", batch_size, 1), num_draws)
-        keys, whole = jax.random.split(key, num_draws), num_draws // size * size
-        add = _adder(est, f)
-        zeros = jnp.zeros(jnp.shape(logits), bernoulli.wide_dtype(jnp.asarray(logits)))
-        start = _Sums(zeros, zeros, zeros, jnp.zeros((), zeros.dtype), jnp.zeros((), zeros.dtype))
-        carry = (params, logits, jnp.zeros((), zeros.dtype), start)
-        carry, _ = lax.scan(add, carry, keys[:whole].reshape(-1, size))
-        if whole < num_draws:
-            carry, _ = add(carry, keys[whole:])
-        return _moments(carry[-1], num_draws)
+
+        def one_draw(key):
+            return bernoulli.wide(est.apply(params, key, logits, f).grad)
+
+        grads = lax.map(one_draw, jax.random.split(key, num_draws), batch_size=batch_size)
+        mean = jnp.mean(grads, axis=0)
+        squares = (grads - mean[None]) ** 2
+        variance, variance_stderr = _mean_of_squares(squares)
+        total, total_stderr = _mean_of_squares(jnp.sum(squares.reshape(num_draws, -1), axis=1))
+        return GradientVariance(mean, jnp.sqrt(variance / num_draws), variance, variance_stderr, total, total_stderr)
 
     return measure
 
 
-class _Sums(NamedTuple):
-    """Running sums of a variance (Welford): with x the draws, δ_n = (x_n − mean_{n−1}) (x_n − mean_n).
-
-    The δ_n from the second on have the variance as their mean, so that their own spread tells its standard error.
-
-    Attributes:
-      mean: `[*batch, D]`, of the draws so far.
-      deltas, squares: `[*batch, D]`, Σ δ_n and Σ δ_n².
-      total_squares: Σ_n (Σ δ_n)², the inner sum over batch and coordinates.
-      total: Σ_n Σ δ_n.
-    """
-
-    mean: jax.Array
-    deltas: jax.Array
-    squares: jax.Array
-    total: jax.Array
-    total_squares: jax.Array
-
-
-_ADDERS: weakref.WeakKeyDictionary[Callable, dict[Estimator, Callable]] = weakref.WeakKeyDictionary()
-
-
-def _adder(est: Estimator, f: Callable) -> Callable:
-    """The body of the scan, the same object for the same estimator and f, by which JAX finds its compiled program."""
-
-    def add_one(state: tuple[jax.Array, _Sums], grad: jax.Array) -> tuple[tuple[jax.Array, _Sums], None]:
-        count, sums = state
-        count = count + 1
-        before = grad - sums.mean
-        mean = sums.mean + before / count
-        delta = before * (grad - mean)
-        summed = jnp.sum(delta)
-        added = (delta, delta**2, summed, summed**2)
-        return (count, _Sums(mean, *map(jnp.add, sums[1:], added))), None
-
-    def add(carry: tuple, keys: jax.Array) -> tuple[tuple, None]:
-        params, logits, count, sums = carry
-
-        def one_draw(key: jax.Array) -> jax.Array:
-            return bernoulli.wide(est.apply(params, key, logits, f).grad)
-
-        (count, sums), _ = lax.scan(add_one, (count, sums), jax.vmap(one_draw)(keys))
-        return (params, logits, count, sums), None
-
-    return _ADDERS.setdefault(f, {}).setdefault(est, add)
-
-
-def _moments(sums: _Sums, num_draws: int) -> GradientVariance:
-    variance, total = sums.deltas / (num_draws - 1), sums.total / (num_draws - 1)
-
-    def stderr(mean: jax.Array, squares: jax.Array) -> jax.Array:
-        return jnp.sqrt(jnp.maximum(squares / (num_draws - 1) - mean**2, 0) / num_draws)
-
-    return GradientVariance(
-        sums.mean,
-        jnp.sqrt(variance / num_draws),
-        variance,
-        stderr(variance, sums.squares),
-        total,
-        stderr(total, sums.total_squares),
-    )
+def _mean_of_squares(squares: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The unbiased variance from squared deviations over the first axis, and its standard error."""
+    num_draws = squares.shape[0]
+    stderr = jnp.std(squares, axis=0) / jnp.sqrt(jnp.asarray(num_draws, squares.dtype))
+    return jnp.sum(squares, axis=0) / (num_draws - 1), stderr

@@ -90,10 +90,8 @@ def taylor(
         (f_b, aux), centred, terms = rows(samples.b)
         noise = [base.linear_estimate(own, alpha, samples, h) - g for h, g in zip(terms, exact, strict=True)]
         grad = base.formula(own, alpha, *samples, centred) - combine(params["scale"], noise)
-        f_b, value_dtype = contract.widen(f_b, logits)
-        value = base.value(f_b[: base.num_draws]).astype(value_dtype)
-        estimate = Estimate(value, contract.finish(grad, logits))
-        return (estimate, jax.tree.map(lambda leaf: leaf[: base.num_draws], aux)) if has_aux else estimate
+        estimate = base.finish(logits, f_b, grad)
+        return (estimate, base.of_draws(aux)) if has_aux else estimate
 
     def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
         # The base's tunables move the distribution of the samples, which its own loss accounts for; the scales do not.
