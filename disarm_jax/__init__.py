@@ -1,85 +1,79 @@
-"""Low-variance gradients for binary and categorical latent variables: DisARM and relatives as pure JAX functions."""
+"""Low-variance gradients for binary and categorical latent variables: DisARM and relatives as pure JAX functions.
+
+Here are the estimators of the paper, those we recommend, and what to do with an estimator. All others are made by
+`make_estimator(name)`; `estimator_names()` lists them. `categorical` has the same for classes, `formulas` has the
+estimators as arrays in and arrays out, `bernoulli` the distribution.
+"""
+
+import warnings
+from typing import Any
 
 from disarm_jax import bernoulli, categorical, formulas
 from disarm_jax.estimators.antithetic import arm, disarm
-from disarm_jax.estimators.composed import Chained, Composed
-from disarm_jax.estimators.control_variates import double_cv, rodeo
 from disarm_jax.estimators.copula import arms
-from disarm_jax.estimators.estimator import Estimate, Estimator, HierarchicalEstimate, SampleEstimator, Samples
-from disarm_jax.estimators.flips import bitflip, leg, ugc
-from disarm_jax.estimators.gradients import GradientVariance, expectation, gradient_variance, variance_loss
-from disarm_jax.estimators.hierarchical import hierarchical, hierarchical_expectation, hierarchical_names
-from disarm_jax.estimators.interpolated import arms_interpolated, interpolated
-from disarm_jax.estimators.layer_sum import LayerSum
-from disarm_jax.estimators.midpoint import disarm_midpoint
-from disarm_jax.estimators.multisample import multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
-from disarm_jax.estimators.registry import estimator_info, estimator_names, make_estimator
-from disarm_jax.estimators.relaxation import rebar, relax
-from disarm_jax.estimators.score_function import reinforce, reinforce_loo
-from disarm_jax.estimators.straight_through import gumbel_sigmoid, reinmax, straight_through
-from disarm_jax.estimators.table import EstimatorInfo
-from disarm_jax.estimators.taylor import (
-    arms_quadratic,
-    disarm_quadratic,
-    disarm_taylor,
-    disarm_taylor_cross,
-    multisample_disarm_quadratic,
-    muprop,
-    taylor,
+from disarm_jax.estimators.estimator import Chain, Estimate, Estimator
+from disarm_jax.estimators.expectation import expectation
+from disarm_jax.estimators.midpoint import disarm_midpoint, midpoint
+from disarm_jax.estimators.multisample import multisample_disarm, vimco
+from disarm_jax.estimators.registry import (
+    BITS,
+    estimator_info,
+    estimator_names,
+    hierarchical,
+    hierarchical_names,
+    make_estimator,
 )
+from disarm_jax.estimators.relaxation import relax
+from disarm_jax.estimators.score_function import reinforce_loo
+from disarm_jax.estimators.taylor import taylor
+from disarm_jax.estimators.variance import gradient_variance, variance_loss
+from disarm_jax.structure import MLP, Composed, LayerSum
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Chained",
+    "MLP",
+    "Chain",
     "Composed",
     "Estimate",
     "Estimator",
-    "EstimatorInfo",
-    "GradientVariance",
-    "HierarchicalEstimate",
     "LayerSum",
-    "SampleEstimator",
-    "Samples",
     "arm",
     "arms",
-    "arms_interpolated",
-    "arms_quadratic",
     "bernoulli",
-    "bitflip",
     "categorical",
     "disarm",
     "disarm_midpoint",
-    "disarm_quadratic",
-    "disarm_taylor",
-    "disarm_taylor_cross",
-    "double_cv",
     "estimator_info",
     "estimator_names",
     "expectation",
     "formulas",
     "gradient_variance",
-    "gumbel_sigmoid",
     "hierarchical",
-    "hierarchical_expectation",
     "hierarchical_names",
-    "interpolated",
-    "leg",
     "make_estimator",
-    "multisample_arms",
+    "midpoint",
     "multisample_disarm",
-    "multisample_disarm_quadratic",
-    "muprop",
-    "naive_multisample_disarm",
-    "rebar",
-    "reinforce",
     "reinforce_loo",
-    "reinmax",
     "relax",
-    "rodeo",
-    "straight_through",
     "taylor",
-    "ugc",
     "variance_loss",
     "vimco",
 ]
+
+_GONE = {
+    "Chained": "a LayerSum says by itself what of it depends on a layer",
+    "HierarchicalEstimate": "Estimate.grad is a tuple with one array for each layer",
+    "hierarchical_expectation": "write dj.expectation(est)(params, key, dj.Chain(inputs, layers), f)",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns the other estimators, with a warning, and says what to write instead of names that are gone."""
+    if name in _GONE:
+        raise AttributeError(f"disarm_jax.{name} is gone: {_GONE[name]}")
+    if name not in BITS.names():
+        raise AttributeError(f"module 'disarm_jax' has no attribute {name!r}")
+    message = f"disarm_jax.{name} will go: write disarm_jax.make_estimator({name!r}, …)"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return BITS.factory(name)

@@ -4,6 +4,7 @@ Inference goes up, q(b_1 | x) q(b_2 | b_1) … q(b_T | b_{T−1}), generation do
 Every conditional is a factorial Bernoulli whose logits are a linear map or a small network of the layer before.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jax import lax
-from jax.scipy.special import ndtr
 
 from disarm_jax import bernoulli, categorical
+from disarm_jax.structure import MLP, leaky_relu_moments
 
 KERNEL_INITS = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
 
@@ -49,57 +49,23 @@ class Network(nn.Module):
         return x.reshape(*leading, self.features)
 
 
-def network_moments(
-    params: Mapping[str, Any], mean: jax.Array, variance: jax.Array, negative_slope: float
-) -> tuple[jax.Array, jax.Array]:
-    """Mean of what a `Network` returns for independent inputs, exact if it is linear, and roughly its variance.
+def decoder_structure(model: "BernoulliVAE", params: Mapping[str, Any], t: int) -> MLP:
+    """Returns decoder t of a model as a function of the bits that knows its moments.
 
-    Every hidden unit is taken for normal and independent of the others. Variances are averaged over all rows before
-    each layer: they cost a product with one row, whatever the batch is, and serve as well (docs/quadratic.md). So the
-    rows are not independent of each other, and a row of NaN spoils the variances of all. Derivatives in the inputs pass
-    through the means alone.
-
-    Args:
-      params: of the network.
-      mean: `[..., D]`.
-      variance: `[..., D]`.
-      negative_slope: of its LeakyReLU.
-
-    Returns:
-      Two arrays `[..., features]`.
+    Variances are averaged over the batch: they then cost a product with one row and serve as well (docs/quadratic.md).
+    So the slopes that control variates use are not independent between images, though the gradient stays unbiased.
     """
-    variance, (*hidden, last) = lax.stop_gradient(variance), (params[f"Dense_{n}"] for n in range(len(params)))
-    for layer in hidden:
-        mean, variance = _dense_moments(layer, mean, variance)
-        mean, variance = leaky_relu_moments(mean, variance, negative_slope)
-    mean, variance = _dense_moments(last, mean, variance)
-    return mean, jnp.broadcast_to(variance, mean.shape)
-
-
-def _dense_moments(layer: Mapping[str, jax.Array], mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Means `[..., features]` and one row of variances."""
-    leading, kernel = mean.shape[:-1], layer["kernel"]
-    mean = mean.reshape(-1, kernel.shape[0]) @ kernel + layer["bias"][None]  # as `Network` has it
-    variance = jnp.mean(variance, axis=tuple(range(variance.ndim - 1))) @ kernel**2
-    return mean.reshape(*leading, -1), bernoulli.lift(variance, 1 + len(leading))
-
-
-def leaky_relu_moments(mean: jax.Array, variance: jax.Array, negative_slope: float) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of LeakyReLU(x) for a normal x; the derivative of the first in the mean is the mean slope.
-
-    LeakyReLU(x) is s x + (1 − s) max(x, 0); the variance is written such that no digits cancel far from the kink.
-    """
-    still, spread, kink = bernoulli.wide(lax.stop_gradient(mean)), bernoulli.wide(variance), 1 - negative_slope
-    std = jnp.sqrt(jnp.maximum(spread, 1e-12))
-    z = still / std
-    above, below, density = ndtr(z), ndtr(-z), jnp.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    value = negative_slope * still + kink * (still * above + std * density)
-    of_positive_part = (
-        spread * (above - density**2) + still**2 * above * below + still * std * density * (below - above)
+    network = params["decoder"][f"networks_{t}"]
+    dense = [network[f"Dense_{n}"] for n in range(len(network))]
+    slope = model.negative_slope
+    signs = {"scale": 2, "shift": -1} if t == 0 and model.signed_input else {}
+    return MLP(
+        [(layer["kernel"], layer["bias"]) for layer in dense],
+        functools.partial(nn.leaky_relu, negative_slope=slope),
+        activation_moments=functools.partial(leaky_relu_moments, negative_slope=slope),
+        pool_variance=True,
+        **signs,
     )
-    of_both = spread * negative_slope * (negative_slope + 2 * kink * above) + kink**2 * of_positive_part
-    value, slope, of_both = (x.astype(mean.dtype) for x in (value, negative_slope + kink * above, of_both))
-    return value + slope * (mean - lax.stop_gradient(mean)), jnp.maximum(of_both, 0)
 
 
 class BernoulliVAE(nn.Module):

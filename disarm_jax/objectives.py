@@ -1,6 +1,5 @@
 """What a Bernoulli VAE is trained on and judged by: log-weights of samples, and bounds on log p(x) made of them."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,9 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators.composed import Chained, Composed
-from disarm_jax.estimators.layer_sum import LayerSum
-from disarm_jax.models import BernoulliVAE, log_likelihood, network_moments
+from disarm_jax.models import BernoulliVAE, decoder_structure, log_likelihood
+from disarm_jax.structure import Composed, LayerSum
 
 
 def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
@@ -51,63 +49,27 @@ def log_weights(
     return f
 
 
-def composed_log_weights(
-    model: BernoulliVAE, params: Any, x: jax.Array, first_logits: jax.Array, *, stop_q: bool
-) -> Composed:
-    """log w of a model of one layer, with the structure that expansions make use of: the same numbers.
-
-    Args:
-      model: the VAE, with `BernoulliVAE`'s own `setup`, `decode` and `log_joint`.
-      params: its parameters.
-      x: `[*batch, pixels]`, binary.
-      first_logits: `[*batch, D]`, of q.
-      stop_q: whether log q is taken as a constant.
-    """
-    first_logits = lax.stop_gradient(first_logits) if stop_q else first_logits
-
-    def outer(parts: tuple[jax.Array, jax.Array]) -> jax.Array:
-        pixel_logits, b = parts
-        log_p = bernoulli.log_prob(params["prior"], b)
-        return log_likelihood(x, pixel_logits) + log_p - bernoulli.log_prob(first_logits, b)
-
-    return _composed(model, params, 0, outer)
-
-
-def chained_log_weights(
+def structured_log_weights(
     model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
-) -> Chained:
-    """log w of a model of several layers as a sum over them, with what expansions of each layer are made of.
+) -> Composed | LayerSum:
+    """Returns the same log w with the structure that control variates make use of.
 
-    In layer t that is log p(b_{t−1} | b_t) − log q(b_t | b_{t−1}) + log p(b_t | mean of b_{t+1}): what of log w depends
-    on b_t while the later layers stay at their means, but for log q(b_{t+1} | b_t): its slope vanishes there, and its
-    curvature at a fixed b_{t+1} is not that of its expectation. The arguments are those of `log_weights`, the model
-    with `BernoulliVAE`'s own `setup`, `decode` and `log_joint`.
+    For one layer it is a function of its samples, for several it is a sum over them. The arguments are those of
+    `log_weights`, the model with `BernoulliVAE`'s own `setup`, `decode` and `log_joint`.
     """
-    depth, fixed = len(layers), lax.stop_gradient(params)
+    depth = len(layers)
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
+    inner = [decoder_structure(model, params, t) for t in range(depth)]
 
-    def log_p_below(t: int, logits: jax.Array, below: jax.Array | None) -> jax.Array:
-        return bernoulli.log_prob(logits, below) if t else log_likelihood(x, logits)
+    def term(t: int, below: jax.Array | None, p_logits: jax.Array, b: jax.Array, logits: jax.Array) -> jax.Array:
+        log_p = bernoulli.log_prob(p_logits, below) if t else log_likelihood(x, p_logits)
+        if t == depth - 1:
+            log_p = log_p + bernoulli.log_prob(params["prior"], b)
+        return log_p - bernoulli.log_prob(logits, b)
 
-    def term(t: int, below: jax.Array | None, parts: tuple[jax.Array, jax.Array], logits: jax.Array) -> jax.Array:
-        p_logits, b = parts
-        log_w = log_p_below(t, p_logits, below) - bernoulli.log_prob(logits, b)
-        return log_w + bernoulli.log_prob(params["prior"], b) if t == depth - 1 else log_w
-
-    def part(t: int, means: tuple[jax.Array, ...]) -> Composed:
-        below = means[t - 1] if t else None
-        log_q_logits = lax.stop_gradient(q_logits(t, below))
-        p_logits = _decode(model, fixed, t + 1, means[t + 1]) if t + 1 < depth else fixed["prior"]
-
-        def outer(parts: tuple[jax.Array, jax.Array]) -> jax.Array:
-            logits, b = parts
-            linear = bernoulli.log_prob(p_logits, b) - bernoulli.log_prob(log_q_logits, b)
-            return log_p_below(t, logits, below) + linear
-
-        return _composed(model, fixed, t, outer)
-
-    inner = functools.partial(_decoded_and_bits, model, params)
-    return Chained(LayerSum(term, q_logits, inner=inner, stop_layers=stop_q), part)
+    if depth == 1:
+        return Composed(lambda p_logits, b: term(0, None, p_logits, b, q_logits(0, None)), inner[0])
+    return LayerSum(term, q_logits, inner=inner, stop_layers=stop_q)
 
 
 def _logits_of_q(
@@ -117,34 +79,6 @@ def _logits_of_q(
     if stop_q:
         layers, first_logits = inference_layers(model, lax.stop_gradient(params)), lax.stop_gradient(first_logits)
     return lambda t, below: layers[t](below) if t else first_logits
-
-
-def _decode(model: BernoulliVAE, params: Any, t: int, b: jax.Array) -> jax.Array:
-    """Logits of what is below layer t, the pixels for t = 0."""
-    return model.apply({"params": params}, b, method="decode" if t == 0 else lambda model, b: model.decoder(t, b))
-
-
-def _decoded_and_bits(model: BernoulliVAE, params: Any, t: int, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What layer t enters log w through: the logits of what is below it, and its bits."""
-    return _decode(model, params, t, b), b
-
-
-def _composed(model: BernoulliVAE, params: Any, t: int, outer: Callable) -> Composed:
-    """An f whose inner are the logits of decoder t and the bits themselves, for an outer that is linear in these."""
-    inner, network = functools.partial(_decoded_and_bits, model, params, t), params["decoder"][f"networks_{t}"]
-    scale = 2 if t == 0 and model.signed_input else 1  # the network sees 2b − 1, or b
-
-    def moments(p: jax.Array, v: jax.Array) -> tuple[Any, Any]:
-        seen = 2 * p - 1 if scale == 2 else p
-        mean, variance = network_moments(network, seen, scale**2 * v, model.negative_slope)
-        return (mean, p), (variance, v)
-
-    if model.hidden:
-        return Composed(outer, inner, moments=moments)
-    (layer,) = network.values()
-    weights = scale * layer["kernel"]
-    squared = lambda curvature: curvature[0] @ (weights**2).T
-    return Composed(outer, inner, affine=True, squared=squared, moments=moments)
 
 
 def sampled_bound(

@@ -1,4 +1,4 @@
-"""A smooth f of three bits with every structure that `Composed` can tell, for the tests of control variates."""
+"""A smooth f of three bits with every structure that `Composed` can have, for the tests of control variates."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ WEIGHTS, OFFSET, LINEAR = RNG.normal(size=(3, 4)), RNG.normal(size=4), RNG.norma
 HIDDEN = RNG.normal(size=(3, 3))
 
 
-def softplus_sum(a):
+def softplus_sum(a, b):
     return jnp.sum(jax.nn.softplus(a[0]), axis=-1) + a[1]
 
 
@@ -27,18 +27,21 @@ def inner_curved(b):
     return hidden @ jnp.asarray(WEIGHTS) + dj.bernoulli.lift(jnp.asarray(OFFSET), b.ndim), hidden[..., 0]
 
 
-def squared(curvature):
-    return curvature[0] @ jnp.asarray(WEIGHTS.T**2)
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A custom inner function that knows its moments."""
 
+    function: object
+    moments: object
 
-def moments(p, v):
-    """Of `inner_affine`."""
-    return inner_affine(p), (v @ jnp.asarray(WEIGHTS**2), v @ jnp.asarray(LINEAR**2))
+    def __call__(self, b):
+        return self.function(b)
 
 
 def wrong_mean(p, v):
     """The mean of an affine function is known, whatever is said of it."""
-    return jax.tree.map(lambda leaf: leaf + 3, inner_affine(p)), moments(p, v)[1]
+    mean = jax.tree.map(lambda leaf: leaf + 3, inner_affine(p))
+    return mean, (v @ jnp.asarray(WEIGHTS**2), v @ jnp.asarray(LINEAR**2))
 
 
 def rough_moments(p, v):
@@ -47,33 +50,43 @@ def rough_moments(p, v):
     return (hidden @ jnp.asarray(WEIGHTS), hidden[..., 0]), (v @ jnp.asarray(WEIGHTS**2), v[..., 0])
 
 
-FUNCTIONS = {
-    "plain": lambda b: softplus_sum(inner_affine(b)),
-    "affine": dj.Composed(softplus_sum, inner_affine, affine=True),
-    "squared": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared),
-    "linearised": dj.Composed(softplus_sum, inner_curved),
-    "averaged": dj.Composed(softplus_sum, inner_affine, affine=True, squared=squared, moments=moments),
-    "averaged, probed": dj.Composed(softplus_sum, inner_affine, affine=True, moments=wrong_mean),
-    "roughly averaged": dj.Composed(softplus_sum, inner_curved, moments=rough_moments),
-}
+def linear_decoder():
+    """Made on each call, because the arrays have the dtype that is enabled then."""
+    return dj.MLP([(jnp.asarray(WEIGHTS), jnp.asarray(OFFSET))])
+
+
+def softplus_and_bits(a, b):
+    return jnp.sum(jax.nn.softplus(a), axis=-1) + b @ jnp.asarray(LINEAR)
+
+
+KINDS = ("plain", "affine", "linearised", "averaged", "averaged, probed", "roughly averaged")
+
+
+def function(kind):
+    """The f of that kind; all but the two of `inner_curved` are the same function."""
+    return {
+        "plain": lambda b: softplus_sum(inner_affine(b), b),
+        "affine": dj.Composed(softplus_sum, inner_affine),
+        "linearised": dj.Composed(softplus_sum, inner_curved),
+        "averaged": dj.Composed(softplus_and_bits, linear_decoder()),
+        "averaged, probed": dj.Composed(softplus_sum, Inner(inner_affine, wrong_mean)),
+        "roughly averaged": dj.Composed(softplus_sum, Inner(inner_curved, rough_moments)),
+    }[kind]
 
 
 def calls_of(est, kind):
-    """Which functions of f are called for how many rows in a derivative of `expectation`, sorted."""
-    f, calls = FUNCTIONS[kind], []
+    """The rows of all calls of f, or of outer, in a derivative of `expectation`, sorted."""
+    f, calls = function(kind), []
 
-    def counted(name, function):
-        def call(x, *more):
-            calls.append((name, jax.tree.leaves(x)[0].shape[0]))
-            return function(x, *more)
+    def counted(function):
+        def call(*args):
+            calls.append(args[-1].shape[0])
+            return function(*args)
 
         return call
 
-    if isinstance(f, dj.Composed):
-        parts = {name: getattr(f, name) for name in ("outer", "inner", "moments")}
-        counting = dataclasses.replace(f, **{name: counted(name, part) for name, part in parts.items() if part})
-    else:
-        counting = counted("f", f)
+    structured = isinstance(f, dj.Composed)
+    counting = dataclasses.replace(f, outer=counted(f.outer)) if structured else counted(f)
     logits = jnp.zeros((5, 3))
     params = est.init(jax.random.key(0), logits)
     jax.grad(lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum())(logits)

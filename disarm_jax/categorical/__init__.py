@@ -11,7 +11,8 @@ from disarm_jax.categorical.distribution import antithetic_pairs, log_prob, samp
 from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
 from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
 from disarm_jax.categorical.trees import Tree, ascending_sticks, balanced_tree, sticks
-from disarm_jax.estimators.gradients import expectation, gradient_variance, variance_loss
+from disarm_jax.estimators.expectation import expectation
+from disarm_jax.estimators.variance import gradient_variance, variance_loss
 
 __all__ = [
     "Tree",

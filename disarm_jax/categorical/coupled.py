@@ -5,12 +5,13 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from disarm_jax.categorical import distribution, formulas, trees
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators import options
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
+
+_COUPLED = "Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021"
 
 
-@contract.factory
-def reinforce_loo(*, num_samples: int = 2) -> Estimator:
+def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(z_k).
 
     Unbiased; K evaluations of f; f is not differentiated.
@@ -24,7 +25,7 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    contract.at_least("num_samples", num_samples, 2)
+    options.at_least("num_samples", num_samples, 2)
 
     def draw(params, key, logits):
         return distribution.sample(key, logits, num_samples), None
@@ -32,11 +33,16 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
     def gradient(params, logits, z, noise, f_z):
         return formulas.reinforce_loo(logits, z, f_z)
 
-    return SampleEstimator(sampler=draw, formula=gradient, event_ndim=2)
+    info = EstimatorInfo(
+        "reinforce_loo",
+        evaluations=num_samples,
+        paper="Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
+        advice="A strong baseline with many samples, or with many classes, where coupling gains little.",
+    )
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, event_ndim=2, info=info)
 
 
-@contract.factory
-def disarm_sb(*, num_pairs: int = 1) -> Estimator:
+def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM-SB (Dong, Mnih & Tucker, 2021): antithetic choices of which class to break off a stick.
 
     Unbiased; two evaluations of f per pair; f is not differentiated. The order of the classes matters to its variance.
@@ -50,11 +56,11 @@ def disarm_sb(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    return _from_pairs(num_pairs, lambda logits: trees.sticks(logits.shape[-1]), formulas.disarm_sb)
+    advice = "When the classes have an order that suits it; the first one is broken off first."
+    return _from_pairs("disarm_sb", num_pairs, lambda logits: trees.sticks(logits.shape[-1]), advice)
 
 
-@contract.factory
-def disarm_tree(*, num_pairs: int = 1) -> Estimator:
+def disarm_tree(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM-Tree (Dong, Mnih & Tucker, 2021): antithetic choices along a balanced tree of any number of classes.
 
     Unbiased; two evaluations of f per pair; f is not differentiated.
@@ -68,11 +74,11 @@ def disarm_tree(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    return _from_pairs(num_pairs, lambda logits: trees.balanced_tree(logits.shape[-1]), formulas.disarm_tree)
+    advice = "When it measures better than disarm_iw for your f; the order of the classes matters a little."
+    return _from_pairs("disarm_tree", num_pairs, lambda logits: trees.balanced_tree(logits.shape[-1]), advice)
 
 
-@contract.factory
-def disarm_iw(*, num_pairs: int = 1) -> Estimator:
+def disarm_iw(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM-IW (Dong, Mnih & Tucker, 2021): a pair from sticks, with the importance weight q(z) q(z̃) / P(z, z̃).
 
     Unbiased; two evaluations of f per pair; f is not differentiated. That holds for sticks in ascending order of the
@@ -87,12 +93,14 @@ def disarm_iw(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    return _from_pairs(num_pairs, trees.ascending_sticks, formulas.disarm_iw)
+    advice = "The default: any f, two evaluations, nothing to tune, and the order of the classes does not matter."
+    return _from_pairs("disarm_iw", num_pairs, trees.ascending_sticks, advice)
 
 
-def _from_pairs(num_pairs: int, make_tree: Callable, formula: Callable) -> Estimator:
-    """The formula, averaged over antithetic pairs along the tree that is made for the logits."""
-    contract.at_least("num_pairs", num_pairs, 1)
+def _from_pairs(name: str, num_pairs: int, make_tree: Callable, advice: str) -> SampleEstimator:
+    """Averages the formula of that name over antithetic pairs along the tree that is made for the logits."""
+    options.at_least("num_pairs", num_pairs, 1)
+    formula = getattr(formulas, name)
 
     def draw(params, key, logits):
         return jnp.concatenate(distribution.antithetic_pairs(key, logits, make_tree(logits), num_pairs)), None
@@ -100,4 +108,5 @@ def _from_pairs(num_pairs: int, make_tree: Callable, formula: Callable) -> Estim
     def gradient(params, logits, z, noise, f_z):
         return jnp.mean(formula(logits, *jnp.split(z, 2), *jnp.split(f_z, 2)), axis=0)
 
-    return SampleEstimator(sampler=draw, formula=gradient, event_ndim=2)
+    info = EstimatorInfo(name, 2 * num_pairs, _COUPLED, advice)
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, event_ndim=2, info=info)

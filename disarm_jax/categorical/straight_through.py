@@ -1,21 +1,15 @@
 """Straight-through, Gumbel-softmax and ReinMax for classes: one sample, ∇f at it, and a bias. Here for comparison."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from disarm_jax.categorical import distribution, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator
-from disarm_jax.estimators.slopes import from_slopes
-from disarm_jax.estimators.straight_through import check_relaxation
-
-_WHO = "Straight-through, Gumbel-softmax and ReinMax"
+from disarm_jax.estimators.estimator import SlopeEstimator
+from disarm_jax.estimators.straight_through import biased_info, check_relaxation
 
 
-@contract.factory
-def straight_through() -> Estimator:
+def straight_through() -> SlopeEstimator:
     """Biased: straight-through (Bengio et al., 2013), ∇f(z) · ∂softmax, as if z were its own mean.
 
     Exact only for an f that is linear in each variable. One evaluation of f at a sample, where it is differentiated.
@@ -29,11 +23,15 @@ def straight_through() -> Estimator:
     def gradient(params, logits, z, noise, f_z, slope):
         return formulas.straight_through(logits, slope[0])
 
-    return _from_slopes(_one_sample, gradient)
+    info = biased_info(
+        "straight_through",
+        "Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013",
+        "Biased: exact for an f that is linear in each variable, and only there.",
+    )
+    return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
 
 
-@contract.factory
-def reinmax() -> Estimator:
+def reinmax() -> SlopeEstimator:
     """Biased: ReinMax (Liu et al., 2023), straight-through corrected to second order.
 
     Exact only for an f that is at most quadratic in each variable. One evaluation of f at a sample, where it is
@@ -48,11 +46,15 @@ def reinmax() -> Estimator:
     def gradient(params, logits, z, noise, f_z, slope):
         return formulas.reinmax(logits, z[0], slope[0])
 
-    return _from_slopes(_one_sample, gradient)
+    info = biased_info(
+        "reinmax",
+        "Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023",
+        "Biased: instead of straight-through, which it corrects to second order at the same price.",
+    )
+    return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
 
 
-@contract.factory
-def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
+def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstimator:
     """Biased: Gumbel-softmax, also Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂softmax(x/τ), x logits + noise.
 
     With `hard`, f is evaluated and differentiated at the sample, the largest of x, once. Without, it is differentiated
@@ -81,11 +83,13 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
         noise = distribution.gumbel_noise(key, logits.shape, logits.dtype)
         return distribution.argmax(distribution.perturb(logits, noise), logits.dtype)[None], noise
 
-    return _from_slopes(draw, gradient, relax=None if hard else relax)
-
-
-def _from_slopes(draw: Callable, gradient: Callable, **options: Any) -> Estimator:
-    return from_slopes(_WHO, draw, gradient, event_ndim=2, **options)
+    info = biased_info(
+        "gumbel_softmax",
+        "Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017",
+        "Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.",
+        evaluations=1 if hard else 2,
+    )
+    return SlopeEstimator(sampler=draw, formula=gradient, relax=None if hard else relax, event_ndim=2, info=info)
 
 
 def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, None]:

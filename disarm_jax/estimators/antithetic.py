@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators import options
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, Sampler
 
 
-@contract.factory
-def arm(*, num_pairs: int = 1) -> Estimator:
+def arm(*, num_pairs: int = 1) -> SampleEstimator:
     """Augment-REINFORCE-Merge (Yin & Zhou, 2019): ½ (f(b) − f(b̃)) (2u − 1), averaged over pairs.
 
     Eq. 4 of the paper. Unbiased; two evaluations of f per pair; f is not differentiated. DisARM costs the same
@@ -24,16 +23,21 @@ def arm(*, num_pairs: int = 1) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    contract.at_least("num_pairs", num_pairs, 1)
+    options.at_least("num_pairs", num_pairs, 1)
 
     def gradient(params, logits, b, noise, f_b):
         return jnp.mean(formulas.arm(jax.nn.sigmoid(noise), *jnp.split(f_b, 2)), axis=0)
 
-    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True)
+    info = EstimatorInfo(
+        "arm",
+        evaluations=2 * num_pairs,
+        paper="Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019",
+        advice="To compare with earlier work; DisARM costs the same and never has more variance.",
+    )
+    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, info=info)
 
 
-@contract.factory
-def disarm(*, num_pairs: int = 1) -> Estimator:
+def disarm(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM (Dong, Mnih & Tucker, 2020): ½ (f(b) − f(b̃)) (−1)^b̃ 1[b ≠ b̃] σ(|α|), averaged over pairs.
 
     Eq. 7 of the paper: ARM with its continuous noise integrated out. Unbiased; two evaluations of f per pair; f is
@@ -49,16 +53,27 @@ def disarm(*, num_pairs: int = 1) -> Estimator:
       >>> out.value, out.grad[0]  # for this f one pair gives the exact gradient of the first logit
       (Array(0.5, dtype=float32), Array(0.25, dtype=float32))
     """
-    contract.at_least("num_pairs", num_pairs, 1)
+    options.at_least("num_pairs", num_pairs, 1)
 
     def gradient(params, logits, b, noise, f_b):
         return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(f_b, 2)), axis=0)
 
-    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True)
+    def pair_weight(params, logits):
+        return jax.nn.sigmoid(jnp.abs(logits))
+
+    info = EstimatorInfo(
+        "disarm",
+        evaluations=2 * num_pairs,
+        paper="Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
+        advice="The default: any f, two evaluations, nothing to tune.",
+    )
+    return SampleEstimator(
+        sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, pair_weight=pair_weight, info=info
+    )
 
 
-def stacked_pairs(num_pairs: int):
-    """A sampler of `[2 · num_pairs, *batch, D]`: first every b, then every b̃."""
+def stacked_pairs(num_pairs: int) -> Sampler:
+    """Returns a sampler of `[2 · num_pairs, *batch, D]`: first every b, then every b̃."""
 
     def draw(params, key, logits):
         b, b_tilde, noise = bernoulli.antithetic_pairs(key, logits, num_pairs)

@@ -1,12 +1,11 @@
 """ARMS: any number of mutually antithetic samples, f as a black box."""
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators import options
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
 
 
-@contract.factory
-def arms(*, num_samples: int = 4) -> Estimator:
+def arms(*, num_samples: int = 4) -> SampleEstimator:
     """ARMS (Dimitriev & Zhou, 2021): REINFORCE-LOO on n samples of the Dirichlet copula, reweighted.
 
     1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, with c = P(b_j = 1, b_k = 0) of two of the samples. Unbiased; n
@@ -22,7 +21,7 @@ def arms(*, num_samples: int = 4) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    contract.at_least("num_samples", num_samples, 2)
+    options.at_least("num_samples", num_samples, 2)
 
     def draw(params, key, logits):
         return bernoulli.copula_samples(key, logits, num_samples), None
@@ -30,4 +29,10 @@ def arms(*, num_samples: int = 4) -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.arms(logits, b, f_b)
 
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True)
+    info = EstimatorInfo(
+        "arms",
+        evaluations=num_samples,
+        paper="Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021",
+        advice="With more than two evaluations: any f, nothing to tune, mostly less variance than as many DisARM pairs.",
+    )
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, info=info)

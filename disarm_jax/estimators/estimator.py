@@ -1,13 +1,13 @@
-"""What an estimator is: a frozen record of pure functions, and the value and gradient that they return.
+"""Defines what an estimator is: a frozen record of parts, and the value and gradient that it returns.
 
-`Estimator(init, apply)` is all that a custom estimator needs. Those of this package that look at f through its values
-at hard samples are a `SampleEstimator`, whose parts are visible: how it draws, and its formula. Everything else is
-derived from these parts, `apply` as well, so that a part can be replaced by `dataclasses.replace` but never contradicts
-another.
+`Estimator(init, apply)` is all that a custom estimator needs. The estimators of this package are records whose parts
+are visible: how they draw, their formula, their value, and what they are. Everything else is derived from these parts,
+`apply` as well, so that `dataclasses.replace` can change a part but nothing can contradict it.
 """
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators import contract
+from disarm_jax.estimators import calling
+from disarm_jax.estimators.options import check_params
 
 
 class Estimate(NamedTuple):
@@ -25,25 +26,35 @@ class Estimate(NamedTuple):
     Attributes:
       value: `[*batch]`, the mean of f over the samples drawn from q, or the multi-sample bound. Its ordinary
         derivative is that of f with respect to whatever f closes over, logits included.
-      grad: `[*batch, D]`, the derivative with respect to the logits that comes from sampling alone.
+      grad: `[*batch, D]`, the derivative with respect to the logits that comes from sampling alone. For a `Chain` it is
+        a tuple with one array for each layer.
     """
 
     value: jax.Array
-    grad: jax.Array
+    grad: Any
 
 
-class HierarchicalEstimate(NamedTuple):
-    """One estimate of E f(b_1, …, b_T) and of its derivatives through the sampling of each layer.
+class EstimatorInfo(NamedTuple):
+    """Describes an estimator to somebody who chooses one.
 
     Attributes:
-      value: `[*batch]`, the mean of f over the chains drawn from q; its ordinary derivative is that of f.
-      grads: one `[*batch, D_t]` per layer, the derivative with respect to logits_t that comes from sampling layer t.
-      logits: one `[*batch, D_t]` per layer, the trunk's, differentiable in whatever the layers close over.
+      name: as in configs.
+      evaluations: evaluations of f per estimate and example, relaxed ones included. It is a text such as "D + 1" where
+        the number depends on the number of bits or layers.
+      paper: where the estimator comes from.
+      advice: one line that says when to prefer it.
+      objective: "expectation" for E f(b), "bound" for the multi-sample bound with f = log w.
+      unbiased: whether the mean of `grad` is the exact gradient.
+      needs_grad: whether f is differentiated with respect to b, and so must be defined between 0 and 1.
     """
 
-    value: jax.Array
-    grads: tuple[jax.Array, ...]
-    logits: tuple[jax.Array, ...]
+    name: str
+    evaluations: int | str
+    paper: str
+    advice: str
+    objective: str = "expectation"
+    unbiased: bool = True
+    needs_grad: bool = False
 
 
 class Samples(NamedTuple):
@@ -58,47 +69,77 @@ class Samples(NamedTuple):
     noise: Any
 
 
-class Init(Protocol):
-    """Returns the tunables of an estimator."""
+class Outcome(NamedTuple):
+    """An estimate, and what `expectation` and `variance_loss` need beside it.
 
-    def __call__(self, key: jax.Array, logits: jax.Array, /) -> Any:
-        """The key is consumed; shapes depend on the last axes of the logits only. An empty pytree if there are none."""
+    Attributes:
+      estimate: value and gradient.
+      logits: what `estimate.grad` is the derivative with respect to: the logits, or for a chain those of each layer.
+      aux: the auxiliary output of f at the samples drawn from q; None without one.
+      log_prob: `[*batch]`, the log-probability of the samples as a function of the tunables, or a tuple of these for a
+        chain; None if the tunables do not change the distribution of the samples.
+    """
+
+    estimate: Estimate
+    logits: Any
+    aux: Any = None
+    log_prob: Any = None
+
+
+class Init(Protocol):
+    """Makes the tunables of an estimator."""
+
+    def __call__(self, key: jax.Array, logits: Any, /) -> Any:
+        """Returns an empty pytree if there are none. The key is consumed; shapes depend on the last axes only."""
+        ...
+
+
+class Function(Protocol):
+    """The function f inside the expectation."""
+
+    def __call__(self, b: Any, /) -> Any:
+        """Maps `[N, *batch, D]` to `[N, *batch]`, each row on its own; for a chain it takes a tuple of samples."""
+        ...
 
 
 class Apply(Protocol):
-    """Returns one estimate."""
+    """Makes one estimate."""
 
-    def __call__(self, params: Any, key: jax.Array, logits: jax.Array, f: Callable, /) -> Estimate:
-        """f maps `[N, *batch, D]` to `[N, *batch]`, each row on its own; the key is consumed.
+    def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, /, **options: Any) -> Any:
+        """Returns an `Estimate`; the key is consumed.
 
         The estimators of this package also take `has_aux=True`: f then returns a pair `(f_b, aux)` and apply the pair
         `(Estimate, aux)`, where aux belongs to the samples drawn from q, one row each, sample axis first. So
         `lambda b: (f(b), b)` hands out the samples themselves.
         """
+        ...
 
 
 class VarianceLoss(Protocol):
     """Returns a scalar whose derivative in the tunables is that of the variance, see `disarm_jax.variance_loss`."""
 
-    def __call__(self, params: Any, key: jax.Array, logits: jax.Array, f: Callable, /) -> jax.Array:
+    def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, /) -> jax.Array:
         """The arguments are those of `Apply`."""
+        ...
 
 
 class Sampler(Protocol):
-    """Draws the samples of a `SampleEstimator`."""
+    """Draws the samples of an estimator."""
 
     def __call__(self, params: Any, key: jax.Array, logits: jax.Array, /) -> tuple[jax.Array, Any]:
         """Returns samples b `[N, *batch, D]`, each with the distribution q, and whatever else the formula needs.
 
-        The logits are stopped and float32 or wider.
+        The logits are stopped and float32 or wider; the key is consumed.
         """
+        ...
 
 
 class Formula(Protocol):
-    """The gradient of a `SampleEstimator` from what it has drawn and f there."""
+    """The gradient from what was drawn and f there."""
 
     def __call__(self, params: Any, logits: jax.Array, b: jax.Array, noise: Any, f_b: jax.Array, /) -> jax.Array:
         """Returns `[*batch, D]` from f_b `[N, *batch]`, which carries no derivatives."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,43 +147,160 @@ class Estimator:
     """A gradient estimator: pure functions, to be jitted, vmapped and scanned by the caller.
 
     Attributes:
-      init: `(key, logits) -> params`, the tunables (control variates, β, …); an empty pytree when there are none.
+      init: `(key, logits) -> params`, the tunables (control variates, β, …); an empty pytree if there are none.
       apply: `(params, key, logits, f) -> Estimate`.
-      variance_loss: `(params, key, logits, f) -> scalar`, see `disarm_jax.variance_loss`; None is the sum of grad².
-      tuned_by_logits: whether the tunables are learnt by the squares of the logits' gradient also where a network makes
-        the logits. Else they are learnt by the squares of the network's gradient. The few scales of an expansion come
-        out nearly the same by the logits' own, which spares a product with the network.
+      variance_loss: for a custom estimator, `(params, key, logits, f) -> scalar`; see `disarm_jax.variance_loss`.
+      tuned_by_logits: whether the tunables may be learnt by the squares of the logits' gradient also where a network
+        makes the logits. Otherwise they are learnt by the squares of the network's gradient. The few scales of a
+        control variate come out nearly the same either way, and the former spares a product with the network.
+      info: what the estimator is; None for a custom one.
     """
 
     init: Init
     apply: Apply
     variance_loss: VarianceLoss | None = None
     tuned_by_logits: bool = False
+    info: EstimatorInfo | None = None
 
-    def draw(self, params: Any, key: jax.Array, logits: jax.Array) -> Samples:
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        return self.info.name if self.info else "this custom estimator"
+
+    @property
+    def moves_samples(self) -> bool:
+        """Whether the tunables change the distribution of the samples, so that squares of `grad` are not enough."""
+        return False
+
+    def draw(self, params: Any, key: jax.Array, logits: Any) -> Samples:
         """Asks for samples, at which f may be evaluated outside of JAX.
 
         Raises:
           TypeError: if the estimator has to call f itself.
         """
-        raise TypeError("this estimator calls f itself, so that it cannot be asked for samples; use its apply")
+        raise TypeError(f"{self.name} calls f itself, so that it cannot be asked for samples; use its apply")
 
-    def tell(self, params: Any, logits: jax.Array, samples: Samples, f_b: jax.Array) -> Estimate:
-        """The estimate from the values of f at the samples of `draw`.
+    def tell(self, params: Any, logits: Any, samples: Samples, f_b: jax.Array) -> Estimate:
+        """Returns the estimate from the values of f at the samples of `draw`.
 
         Raises:
           TypeError: if the estimator has to call f itself.
         """
-        raise TypeError("this estimator calls f itself, so that it cannot be told the values of f; use its apply")
+        raise TypeError(f"{self.name} calls f itself, so that it cannot be told the values of f; use its apply")
+
+    def outcome(self, params: Any, key: jax.Array, logits: Any, f: Function, has_aux: bool = False) -> Outcome:
+        """Applies the estimator and returns all that is known of the estimate.
+
+        Raises:
+          TypeError: if f has an auxiliary output and a custom `apply` takes no `has_aux`.
+        """
+        logits = bernoulli.as_logits(logits)
+        if not has_aux:
+            return Outcome(self.apply(params, key, logits, f), logits)
+        options = inspect.signature(self.apply).parameters.values()
+        if not any(option.name == "has_aux" or option.kind is option.VAR_KEYWORD for option in options):
+            raise TypeError(f"{self.name} takes no has_aux: its apply has no such option, so f must return one array")
+        estimate, aux = self.apply(params, key, logits, f, has_aux=True)
+        return Outcome(estimate, logits, aux)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Derived(Estimator):
+    """An estimator of this package, whose `apply` is derived from its `outcome`.
+
+    Attributes:
+      event_ndim: 1 for bits `[*batch, D]`, 2 for classes: logits and grad `[*batch, D, C]`, b `[N, *batch, D, C]`.
+      tunables: the names of the entries of `params`, none if there is nothing to tune.
+      init: derived if there are no tunables.
+      apply: derived.
+    """
+
+    event_ndim: int = 1
+    tunables: tuple[str, ...] = ()
+    init: Init | None = None  # type: ignore[assignment]
+    apply: Apply = dataclasses.field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derives what follows from the parts."""
+        if self.init is None:
+            object.__setattr__(self, "init", self.no_params)
+        object.__setattr__(self, "apply", functools.partial(apply_outcome, self))
+
+    def no_params(self, key: jax.Array, logits: jax.Array) -> tuple:
+        """The `init` of an estimator without tunables."""
+        self.check_logits(logits)
+        return ()
+
+    def check_logits(self, logits: Any, params: Any = None) -> jax.Array:
+        """Returns the logits as an array.
+
+        Raises:
+          TypeError: if they are a chain or no floats, or if `params` are given and lack a tunable.
+        """
+        if isinstance(logits, Chain):
+            raise TypeError(f"{self.name} takes logits, got a Chain; its form for chains is dj.hierarchical(…) of it")
+        if params is not None:
+            check_params(self.name, params, self.tunables)
+        return bernoulli.as_logits(logits, event_ndim=self.event_ndim)
+
+
+def apply_outcome(
+    est: Estimator, params: Any, key: jax.Array, logits: Any, f: Function, *, has_aux: bool = False
+) -> Any:
+    """Returns the estimate of an outcome, and with `has_aux` the auxiliary output."""
+    out = est.outcome(params, key, logits, f, has_aux)
+    return (out.estimate, out.aux) if has_aux else out.estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """Stochastic layers one after the other, b_t ~ Bernoulli(σ(layer_t(b_{t−1}))); stands where logits stand.
+
+    The estimators of `dj.hierarchical` take it in `init` and `apply`, and `expectation`, `variance_loss` and
+    `gradient_variance` of them in the place of logits. Their f takes the tuple (b_1, …, b_T), each `[N, *batch, D_t]`.
+
+    Attributes:
+      inputs: what the first layer gets, untouched.
+      layers: functions from b_{t−1} to logits_t. The first returns `[*batch, D_1]`; the others get samples with one
+        more leading axis, `[R, *batch, D_{t−1}]`.
+
+    Example:
+      >>> chain = dj.Chain(jnp.zeros((5, 4)), [lambda x: x @ jnp.ones((4, 3)), lambda b: b @ jnp.ones((3, 2))])
+      >>> est, f = dj.hierarchical("disarm"), lambda b: b[0].sum(-1) * b[1].sum(-1)
+      >>> dj.expectation(est)((), jax.random.key(0), chain, f).shape
+      (5,)
+    """
+
+    inputs: Any
+    layers: Any
+
+    def __post_init__(self) -> None:
+        """Raises TypeError if the layers are not a non-empty sequence of functions."""
+        if not (isinstance(self.layers, tuple | list) and self.layers and all(map(callable, self.layers))):
+            raise TypeError(f"layers must be a non-empty sequence of functions, got {self.layers!r}")
+
+    def logits(self, t: int, rows: jax.Array | None, event_ndim: int = 1) -> jax.Array:
+        """Returns the logits of layer t, `[R, *batch, D_t]`, at R rows of samples of the layer before.
+
+        The first layer gets the inputs and has one row. Logits that do not depend on the layer before are broadcast.
+        """
+        logits = self.layers[t](rows if t else self.inputs)
+        try:
+            logits = bernoulli.as_logits(logits, event_ndim=event_ndim)
+            if rows is None:
+                return logits[None]
+            return jnp.broadcast_to(logits, (*rows.shape[:-event_ndim], *logits.shape[-event_ndim:]))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"layers[{t}]: {error}") from None
 
 
 def mean_value(f_b: jax.Array) -> jax.Array:
-    """The mean over the sample axis."""
+    """Returns the mean over the sample axis."""
     return jnp.mean(f_b, axis=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleEstimator(Estimator):
+class SampleEstimator(Derived):
     """An estimator that evaluates f at hard samples only: a sampler and a formula.
 
     The formula sees f without derivatives, and f sees the samples without tangents, so f is never differentiated
@@ -150,51 +308,44 @@ class SampleEstimator(Estimator):
 
     Attributes:
       sampler: how it draws.
-      formula: from f at the samples to the gradient.
+      formula: from f at the samples to the gradient; linear in f, unless the estimator is one of a bound.
       value: `[N, *batch] -> [*batch]`, what the estimate's value makes of f at the samples: their mean, or a bound.
-      linear: an unbiased estimate of ∂E h(b) from the same samples, `(params, logits, b, noise, h_b) -> [*batch, D]`.
-        None: the formula is linear in f itself, or for a bound there is none.
+      linear: for a bound, an unbiased estimate of ∂E h(b) from the same samples, a formula that is linear in h.
+      log_prob: `(params, logits, b) -> [*batch]`, the log-probability of the samples, if tunables change it.
       num_draws: how many of the N samples have the distribution q, the first ones; the rest, flips of them, are for the
         formula alone, not for the value and the auxiliary output. None: all.
       of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
-      event_ndim: 1 for bits `[*batch, D]`, 2 for classes: logits and grad `[*batch, D, C]`, b `[N, *batch, D, C]`.
-      init: as in `Estimator`.
-      apply: derived from the other parts.
+      pair_weight: for pairs b, b̃, stacked as `[b_1, …, b_P, b̃_1, …, b̃_P]`, with the formula ½ (f(b) − f(b̃)) (b − b̃) w
+        averaged over pairs: `(params, logits) -> w`. None: the estimator is not of this form.
     """
 
     sampler: Sampler
     formula: Formula
     value: Callable[[jax.Array], jax.Array] = mean_value
     linear: Formula | None = None
+    log_prob: Callable[[Any, jax.Array, jax.Array], jax.Array] | None = None
     num_draws: int | None = None
     of_differences: bool = False
-    event_ndim: int = 1
-    init: Init | None = None  # type: ignore[assignment]
-    apply: Apply = dataclasses.field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Derives what follows from the parts."""
-        if self.init is None:
-            object.__setattr__(self, "init", functools.partial(contract.no_params, event_ndim=self.event_ndim))
-        object.__setattr__(self, "apply", functools.partial(_apply, self))
+    pair_weight: Callable[[Any, jax.Array], jax.Array] | None = None
 
     @property
     def of_bound(self) -> bool:
         """Whether it estimates the derivative of a multi-sample bound, and f is log w."""
         return self.value is not mean_value
 
-    def linear_estimate(self, params: Any, logits: jax.Array, samples: Samples, h_b: jax.Array) -> jax.Array:
-        """An unbiased estimate `[*batch, D]` of ∂E h(b) from h at the samples; the logits stopped and widened."""
-        return (self.linear or self.formula)(params, logits, *samples, h_b)
+    @property
+    def moves_samples(self) -> bool:
+        """Whether the tunables change the distribution of the samples."""
+        return self.log_prob is not None
 
     def draw(self, params: Any, key: jax.Array, logits: jax.Array) -> Samples:
-        """Asks for samples; `key` is consumed. `samples.b` are the points at which to evaluate f, anywhere."""
-        logits = bernoulli.as_logits(logits, event_ndim=self.event_ndim)
+        """Asks for samples; the key is consumed. `samples.b` are the points at which to evaluate f, anywhere."""
+        logits = self.check_logits(logits, params)
         b, noise = self.sampler(params, key, bernoulli.stop_and_widen(logits))
         return Samples(b.astype(logits.dtype), noise)
 
     def tell(self, params: Any, logits: jax.Array, samples: Samples, f_b: jax.Array) -> Estimate:
-        """The estimate that `apply` gives, from the values of f at `samples.b`.
+        """Returns the estimate that `apply` gives, from the values of f at `samples.b`.
 
         Args:
           params: as given to `draw`.
@@ -202,31 +353,73 @@ class SampleEstimator(Estimator):
           samples: from `draw`.
           f_b: `[N, *batch]`.
         """
-        logits = bernoulli.as_logits(logits, event_ndim=self.event_ndim)
-        f_b = contract.check_values(f_b, self.rows_of(samples))
-        wide_f, _ = contract.widen(lax.stop_gradient(f_b), logits)
+        logits = self.check_logits(logits, params)
+        f_b = calling.check_values(f_b, self.rows_of(samples))
+        wide_f, _ = calling.widen(lax.stop_gradient(f_b), logits)
         return self.finish(logits, f_b, self.formula(params, bernoulli.stop_and_widen(logits), *samples, wide_f))
 
+    def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
+        """Draws, evaluates f once, and tells."""
+        samples = self.draw(params, key, logits)
+        f_b, aux = calling.evaluate(f, samples.b, self.rows_of(samples), has_aux)
+        estimate = self.tell(params, logits, samples, f_b)
+        return Outcome(estimate, jnp.asarray(logits), self.of_draws(aux), self.log_prob_of(params, logits, samples))
+
     def finish(self, logits: jax.Array, f_b: jax.Array, grad: jax.Array) -> Estimate:
-        """The value of f at the samples, and a gradient made of them in the dtype of the logits."""
-        f_b, value_dtype = contract.widen(f_b, logits)
+        """Returns the value of f at the samples, and a gradient made of them in the dtype of the logits."""
+        f_b, value_dtype = calling.widen(f_b, logits)
         value = self.value(f_b[: self.num_draws]).astype(value_dtype)
-        return Estimate(value, contract.finish(grad, logits, self.event_ndim))
+        return Estimate(value, calling.finish(grad, logits, self.event_ndim))
 
     def of_draws(self, aux: Any) -> Any:
-        """The rows of an auxiliary output that belong to samples drawn from q."""
+        """Returns the rows of an auxiliary output that belong to samples drawn from q."""
         return jax.tree.map(lambda leaf: leaf[: self.num_draws], aux)
 
     def rows_of(self, samples: Samples) -> tuple[int, ...]:
-        """`(N, *batch)`, the shape of what f returns."""
+        """Returns `(N, *batch)`, the shape of what f returns."""
         return samples.b.shape[: samples.b.ndim - self.event_ndim]
 
+    def log_prob_of(self, params: Any, logits: jax.Array, samples: Samples) -> jax.Array | None:
+        """Returns the log-probability of the samples if tunables change it."""
+        if self.log_prob is None:
+            return None
+        log_prob = self.log_prob(params, bernoulli.stop_and_widen(jnp.asarray(logits)), samples.b)
+        return jnp.where(jnp.isfinite(log_prob), log_prob, 0)  # noise on the threshold can make an impossible group
 
-def _apply(
-    est: SampleEstimator, params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False
-) -> Any:
-    """Draws, evaluates f once, and tells."""
-    samples = est.draw(params, key, logits)
-    f_b, aux = contract.evaluate(f, samples.b, est.rows_of(samples), has_aux)
-    estimate = est.tell(params, logits, samples, f_b)
-    return (estimate, est.of_draws(aux)) if has_aux else estimate
+    def linear_estimate(self, params: Any, logits: jax.Array, samples: Samples, h_b: jax.Array) -> jax.Array:
+        """Returns an unbiased estimate `[*batch, D]` of ∂E h(b) from h at the samples; the logits are stopped."""
+        return (self.linear or self.formula)(params, logits, *samples, h_b)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlopeEstimator(Derived):
+    """An estimator that looks at ∇f where it evaluates f: a sampler and a formula.
+
+    Attributes:
+      sampler: as in `SampleEstimator`.
+      formula: `(params, logits, b, noise, f_b, slope) -> [*batch, D]`, with f_b `[N, *batch]`, slope `[N, *batch, D]`.
+      relax: `(logits, noise) -> [N, *batch, D]`, points between the bits where ∇f is taken instead; f is then evaluated
+        at the samples in a call of its own, because `value` is a mean of f over them. None: ∇f at the samples.
+    """
+
+    sampler: Sampler
+    formula: Callable[..., jax.Array]
+    relax: Callable[[jax.Array, Any], jax.Array] | None = None
+
+    def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
+        """Draws, evaluates f and its slope, and applies the formula."""
+        logits = self.check_logits(logits, params)
+        alpha = bernoulli.stop_and_widen(logits)
+        b, noise = self.sampler(params, key, alpha)
+        samples = b.astype(logits.dtype)
+        rows = samples.shape[: samples.ndim - self.event_ndim]
+        if self.relax is None:
+            f_b, slope, aux = calling.evaluate_with_slope(self.name, f, samples, rows, has_aux)
+        else:
+            f_b, aux = calling.evaluate(f, samples, rows, has_aux)
+            relaxed = self.relax(alpha, noise).astype(logits.dtype)
+            _, slope, _ = calling.evaluate_with_slope(self.name, f, relaxed, rows, has_aux)
+        f_b, value_dtype = calling.widen(f_b, logits)
+        grad = self.formula(params, alpha, b, noise, lax.stop_gradient(f_b), slope)
+        estimate = Estimate(mean_value(f_b).astype(value_dtype), calling.finish(grad, logits, self.event_ndim))
+        return Outcome(estimate, logits, aux)

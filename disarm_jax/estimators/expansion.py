@@ -5,10 +5,10 @@ With d = b − p and v = p(1 − p), the bits being independent,
     h₁(b) = ∇f(p)ᵀd        has the gradient   ∂E h₁/∂α = ∇f(p) ⊙ v,
     h₂(b) = ½ dᵀH d        has the gradient   ∂E h₂/∂α = ½ diag(H) ⊙ v ⊙ (1 − 2p).
 
-H is the Hessian of f, or of outer alone where `Composed` says that inner is affine or is to be linearised. Nothing in
-this asks for the slope and the curvature to be f's: any that do not depend on b will do. Where `Composed` gives the
-moments of inner(b), those of the second order are outer's, averaged over a normal law: what a tangent misses of a
-curve, a mean slope does not.
+H is the Hessian of f, or of outer alone where `Composed` has an inner that is affine or is to be linearised. Nothing in
+this asks for slope and curvature to be f's: any that do not depend on b will do. Where inner knows its moments, those
+of the second order are outer's, averaged over a normal distribution of inner(b): a mean slope follows a curve further
+than a tangent.
 """
 
 import functools
@@ -21,10 +21,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators.composed import Composed, check_moments, check_rows, differentiable_outer
+from disarm_jax.estimators.first_order import detached
 from disarm_jax.formulas.arrays import row_sums
-
-WHO = "expansions"
+from disarm_jax.structure import Composed, Parts, moments_of, outer_of, parts_at
 
 
 class Expansion(NamedTuple):
@@ -32,21 +31,29 @@ class Expansion(NamedTuple):
 
     Attributes:
       f_p: `[*batch]`, f at the mean, or what an average has in its place: the constant of the expansion.
-      gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; of the first order the first alone.
-      terms: `(b, inner(b)) -> (h₁, h₂)` at samples `[N, *batch, D]`, each `[N, *batch]`.
+      gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; for the first order the first alone.
+      terms: from inner(b) and b `[N, *batch, D]` to (h₁, h₂), each `[N, *batch]`.
     """
 
     f_p: jax.Array
     gradients: tuple[jax.Array, ...]
-    terms: Callable
+    terms: Callable[[Parts], tuple[jax.Array, ...]]
 
 
 def expand(
-    f: Composed, logits: jax.Array, order: int, probes: int, key: jax.Array | None = None, *, has_aux: bool = False
+    name: str,
+    f: Composed,
+    logits: jax.Array,
+    order: int,
+    probes: int,
+    key: jax.Array | None = None,
+    *,
+    has_aux: bool = False,
 ) -> Expansion:
     """Expands f at the mean: one call of outer, and one of inner or of its moments, or of both if inner is affine.
 
     Args:
+      name: of the estimator, for errors.
       f: outer and inner.
       logits: `[*batch, D]`.
       order: 1 or 2.
@@ -57,29 +64,32 @@ def expand(
     alpha = bernoulli.stop_and_widen(logits)
     p = jax.nn.sigmoid(alpha).astype(logits.dtype)
     batch, variance = p.shape[:-1], bernoulli.variance(alpha)
-    averaged = f.moments is not None and order == 2  # the first order is MuProp's
-    outer = differentiable_outer(WHO, f, batch, has_aux)
-    a, push, spread = _linearised(f, p, variance.astype(p.dtype), averaged)
-    a, spread, pull = *lax.stop_gradient((a, spread)), jax.linear_transpose(push, p)
-    f_p, slope_of_a, curve = _averaged(outer, a, spread) if averaged else _tangent(outer, a, order)
-    slope = lax.stop_gradient(pull(slope_of_a)[0].astype(alpha.dtype))
+    moments = moments_of(f) if order == 2 else None  # the first order is MuProp's
+    affine = f.is_affine(p[None])
+    outer = outer_of(name, f, batch, has_aux)
+    x, push, spread = _linearised(f, p, variance.astype(p.dtype), affine, moments)
+    x, spread, pull = *lax.stop_gradient((x, spread)), jax.linear_transpose(push, p)
+    f_p, slope_of_x, curve = _averaged(outer, x, spread) if moments else _tangent(outer, x, order)
+    slope = lax.stop_gradient(pull(slope_of_x)[0].astype(alpha.dtype))
     gradients = (slope * variance,)
     if order == 2:
-        if f.squared is None:
-            diagonal = _diagonal(lambda z: pull(curve(push(z)))[0], p, probes, key)
+        squared = getattr(f.inner, "squared", None)
+        if moments and affine and squared:  # a diagonal curvature, and A² is known
+            curvature = curve(jax.tree.map(jnp.ones_like, x))
+            diagonal = squared(curvature.a[None])[0] + curvature.b
         else:
-            diagonal = _squared(f, curve(jax.tree.map(jnp.ones_like, a)), p.shape)
+            diagonal = _diagonal(lambda z: pull(curve(push(z)))[0], p, probes, key)
         skew = -jnp.tanh(0.5 * alpha)  # 1 − 2p
         gradients = (*gradients, diagonal.astype(alpha.dtype) * 0.5 * variance * skew)
 
-    def terms(b, inner_b):
+    def terms(parts):
+        b = parts.b
         d = bernoulli.score(alpha, b.astype(alpha.dtype))
         first = _dot(d, jnp.broadcast_to(slope, d.shape), b.ndim - 1)
         if order == 1:
             return (first,)
-        if f.affine:
-            inner_b = check_rows("inner", inner_b, b.shape[:-1])
-            delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], inner_b, a)
+        if affine:
+            delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], parts, x)
         else:
             delta = jax.vmap(push)(d.astype(p.dtype))
         return first, lax.stop_gradient(0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1))
@@ -87,29 +97,32 @@ def expand(
     return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
 
 
-def _linearised(f: Composed, p: jax.Array, v: jax.Array, averaged: bool) -> tuple[Any, Callable, Any]:
-    """inner at the mean and its derivative, or those of its mean; and if outer is to be averaged, inner's variance.
+def _linearised(
+    f: Composed, p: jax.Array, v: jax.Array, affine: bool, moments: Callable | None
+) -> tuple[Parts, Callable, Parts | None]:
+    """Returns the parts at the mean and their derivative, or those of their mean; with moments, their variance, too.
 
-    All of it without the sample axis, which the functions have to see.
+    All of it is without the sample axis, which the functions have to see.
     """
 
-    def inner(p):
-        return _first_row(check_rows("inner", f.inner(p[None]), (1, *p.shape[:-1])))
+    def at_mean(p):
+        return _first_row(parts_at(f, p[None]))
 
-    def moments(p):
-        return _first_row(check_moments(f, p[None], v[None]))
+    def mean_and_variance(p):
+        return _first_row(moments(p[None], v[None]))
 
-    if averaged and not f.affine:
-        return jax.linearize(moments, p, has_aux=True)
-    a, push = jax.linearize(inner, p)  # of an affine inner that is the mean, which moments could only have wrong
-    return a, push, moments(p)[1] if averaged else None
+    if moments and not affine:
+        return jax.linearize(*detached(mean_and_variance, p), has_aux=True)
+    x, push = jax.linearize(*detached(at_mean, p))  # the exact mean of an affine inner, also if its moments are wrong
+    return x, push, mean_and_variance(p)[1] if moments else None
 
 
-def _tangent(outer: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
-    """Value, slope, and product with the Hessian of outer at a."""
+def _tangent(outer_of_rows: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
+    """Returns value, slope, and product with the Hessian of outer at a."""
+    outer, a = detached(lambda a: outer_of_rows(_rows(a))[0], a)
 
     def slope(a):
-        f_p, pull = jax.vjp(lambda a: outer(_rows(a))[0], a)
+        f_p, pull = jax.vjp(outer, a)
         return pull(jnp.ones_like(f_p))[0], f_p
 
     if order == 1:
@@ -120,14 +133,14 @@ def _tangent(outer: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Calla
 
 
 def _averaged(outer: Callable, a: Any, variance: Any) -> tuple[jax.Array, Any, Callable]:
-    """The same, averaged over independent normal numbers with means a; the mean curvature is a secant of the slope.
+    """Does the same, averaged over independent normal numbers with means a; the mean curvature is a secant.
 
     The value is what is left of the mean of outer without that of h₂.
     """
     nodes, weights = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # exact up to the fifth degree
     std = jax.tree.map(lambda leaf, v: jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype), a, variance)
     rows = jax.tree.map(lambda leaf, std: jnp.stack([leaf + node * std for node in nodes]), a, std)
-    found, pull = jax.vjp(outer, rows)
+    found, pull = jax.vjp(*detached(outer, rows))
     (slopes,) = pull(jnp.ones_like(found))
     mean = lambda rows: sum(weight * row for weight, row in zip(weights, rows, strict=True))
     distance = jax.tree.map(lambda std: (nodes[1] - nodes[2]) * jnp.where(std > 0, std, 1), std)
@@ -138,7 +151,7 @@ def _averaged(outer: Callable, a: Any, variance: Any) -> tuple[jax.Array, Any, C
 
 
 def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array) -> jax.Array:
-    """The diagonal of a matrix `[*batch, D, D]` given as a product with it: exact from D probes on, else unbiased."""
+    """Estimates the diagonal of a matrix `[*batch, D, D]` from products with it; from D probes on it is exact."""
     dim = p.shape[-1]
     if probes >= dim:
         z = jnp.ones_like(p)[None] * jnp.expand_dims(jnp.eye(dim, dtype=p.dtype), tuple(range(1, p.ndim)))
@@ -147,26 +160,18 @@ def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array) -> j
     return jnp.mean(z * jax.vmap(product)(z), axis=0)
 
 
-def _squared(f: Composed, curvature: Any, shape: tuple[int, ...]) -> jax.Array:
-    """The diagonal, from the structure of f."""
-    diagonal = f.squared(_rows(curvature))
-    if jnp.shape(diagonal) != (1, *shape):
-        raise ValueError(f"squared must return shape {(1, *shape)}, got shape {jnp.shape(diagonal)}")
-    return diagonal[0]
-
-
 def _rows(tree: Any) -> Any:
-    """With a sample axis of size one."""
+    """Adds a sample axis of size one."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
 
 
 def _first_row(tree: Any) -> Any:
-    """Without the sample axis."""
+    """Drops the sample axis."""
     return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
 def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
-    """Σ x y over all leaves and all but the first `ndim` axes."""
+    """Returns Σ x y over all leaves and all but the first `ndim` axes."""
     dtype = bernoulli.wide_dtype(*jax.tree.leaves(x))
 
     def summed(x, y):

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
+
+_CLIPPING = "Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023"
 
 
-@contract.factory
-def leg() -> Estimator:
+def leg() -> SampleEstimator:
     """Local expectation gradients (Titsias & Lázaro-Gredilla, 2015): every bit of one sample is flipped.
 
     p(1−p) (f(b_{i→1}) − f(b_{i→0})) for each i: the sum over b_i is exact, the rest of b is sampled. Unbiased; D + 1
@@ -20,7 +20,7 @@ def leg() -> Estimator:
     low variance for few bits.
 
     Example:
-      >>> out = dj.leg().apply((), jax.random.key(0), jnp.zeros(3), lambda b: b @ jnp.array([4.0, 8.0, 12.0]))
+      >>> out = dj.make_estimator("leg").apply((), jax.random.key(0), jnp.zeros(3), lambda b: b @ jnp.array([4.0, 8.0, 12.0]))
       >>> print(out.grad)  # exact for a linear f
       [1. 2. 3.]
     """
@@ -33,18 +33,23 @@ def leg() -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.leg(logits, b[0], f_b[0], jnp.moveaxis(f_b[1:], 0, -1))
 
-    return SampleEstimator(sampler=draw, formula=gradient, num_draws=1)
+    info = EstimatorInfo(
+        "leg",
+        evaluations="D + 1",
+        paper="Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015",
+        advice="The reference of low variance, for few bits: an evaluation for each of them.",
+    )
+    return SampleEstimator(sampler=draw, formula=gradient, num_draws=1, info=info)
 
 
-@contract.factory
-def bitflip() -> Estimator:
+def bitflip() -> SampleEstimator:
     """BitFlip-1 (Kunes et al., 2023): one bit of one sample is flipped, drawn uniformly for every example.
 
     D p(1−p) (f(b_{i→1}) − f(b_{i→0})) for this i, zero for all others. Unbiased; two evaluations of f; f is not
     differentiated. Its variance grows with D: it is for bits that are nearly certain, as in `ugc`.
 
     Example:
-      >>> out = dj.bitflip().apply((), jax.random.key(0), jnp.zeros(3), lambda b: b.sum(-1))
+      >>> out = dj.make_estimator("bitflip").apply((), jax.random.key(0), jnp.zeros(3), lambda b: b.sum(-1))
       >>> int((out.grad != 0).sum())
       1
     """
@@ -57,18 +62,23 @@ def bitflip() -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.bitflip(logits, *b, *f_b)
 
-    return SampleEstimator(sampler=draw, formula=gradient, num_draws=1)
+    info = EstimatorInfo(
+        "bitflip",
+        evaluations=2,
+        paper=_CLIPPING,
+        advice="For few bits that are nearly certain; its variance grows with the number of bits.",
+    )
+    return SampleEstimator(sampler=draw, formula=gradient, num_draws=1, info=info)
 
 
-@contract.factory
-def ugc() -> Estimator:
+def ugc() -> SampleEstimator:
     """Unbiased gradient variance clipping (Kunes et al., 2023): BitFlip-1 for nearly certain bits, DisARM for the rest.
 
     The bits with min(p, 1−p) < 1/(2D) are those where BitFlip-1 has less variance than DisARM can have. Unbiased; three
     evaluations of f: an antithetic pair b, b̃, and b with one bit flipped; f is not differentiated.
 
     Example:
-      >>> out = dj.ugc().apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
+      >>> out = dj.make_estimator("ugc").apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
@@ -81,10 +91,16 @@ def ugc() -> Estimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.ugc(logits, *b, *f_b)
 
-    return SampleEstimator(sampler=draw, formula=gradient, num_draws=2)
+    info = EstimatorInfo(
+        "ugc",
+        evaluations=3,
+        paper=_CLIPPING,
+        advice="When many bits are nearly certain, where DisARM would rarely see them flip.",
+    )
+    return SampleEstimator(sampler=draw, formula=gradient, num_draws=2, info=info)
 
 
 def _one_bit(key: jax.Array, logits: jax.Array) -> jax.Array:
-    """1 at one coordinate of each example, drawn uniformly, else 0; `key` is consumed."""
+    """Returns a one-hot `[*batch, D]` of a coordinate drawn uniformly for each example; the key is consumed."""
     index = jax.random.randint(key, logits.shape[:-1], 0, logits.shape[-1])
     return jax.nn.one_hot(index, logits.shape[-1], dtype=logits.dtype)

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators import options
+from disarm_jax.estimators.estimator import EstimatorInfo, Formula, SampleEstimator, Sampler
 
 
-@contract.factory
-def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> Estimator:
+def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
     """The interpolated estimator: each coordinate of a pair is antithetic with probability β, else independent.
 
     ½ (f(b) − f(b̃)) (b − b̃) σ(|α|) / (β + (1−β) σ(|α|)), averaged over pairs: REINFORCE-LOO at β = 0, DisARM at β = 1.
@@ -30,103 +29,109 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
       per_dimension: one β for each of the D coordinates instead of a shared one.
 
     Example:
-      >>> est = dj.interpolated(init_beta=0.3)
+      >>> est = dj.make_estimator("interpolated", init_beta=0.3)
       >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
       >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: b.sum(-1))
       >>> params["beta"], out.grad.shape
       (Array(0.3, dtype=float32), (5, 3))
     """
-    contract.at_least("num_pairs", num_pairs, 1)
+    options.at_least("num_pairs", num_pairs, 1)
 
     def draw(params, key, logits):
         beta = lax.stop_gradient(beta_of(params))
         return jnp.concatenate(bernoulli.interpolated_pairs(key, logits, beta, num_pairs)), None
 
-    def per_pair(params, logits, b, f_b):
-        return formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta_of(params))
+    def gradient(params, logits, b, noise, f_b):
+        pairs = formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta_of(params))
+        return jnp.mean(pairs, axis=0)
 
     def log_prob(params, logits, b):
-        return bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta_of(params))
+        return jnp.sum(bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta_of(params)), axis=(0, -1))
 
-    return _tunable_coupling(init_beta, per_dimension, draw, per_pair, log_prob)
+    def pair_weight(params, logits):
+        likely, beta = jax.nn.sigmoid(jnp.abs(logits)), beta_of(params).astype(logits.dtype)
+        return likely / (beta + (1 - beta) * likely)
+
+    info = EstimatorInfo(
+        "interpolated",
+        evaluations=2 * num_pairs,
+        paper="Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
+        advice="When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.",
+    )
+    return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, info, pair_weight)
 
 
-@contract.factory
-def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimension: bool = False) -> Estimator:
+def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
     """Between REINFORCE-LOO and ARMS: n samples, each coordinate coupled by the copula with probability β.
 
     1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, with c = P(b_j = 1, b_k = 0) of the mixture: REINFORCE-LOO at β = 0, ARMS
     at β = 1. Unbiased for every β in [0, 1]; n evaluations of f; f is not differentiated. With two samples it is
-    `interpolated`, and what is said of β there holds here.
+    `interpolated`; what its documentation says of β holds here, too.
 
     Args:
-      num_samples: n, from 2 to 8: the law of more samples loses its digits in float32, which the learning of β needs.
+      num_samples: n, from 2 to 8: the probabilities of more samples lose their digits in float32, and β is learnt from them.
       init_beta: β at the start, in [0, 1].
       per_dimension: one β for each of the D coordinates instead of a shared one.
 
     Example:
-      >>> est = dj.arms_interpolated(num_samples=3)
+      >>> est = dj.make_estimator("arms_interpolated", num_samples=3)
       >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
       >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: b.sum(-1))
       >>> params["beta"], out.grad.shape
       (Array(0.5, dtype=float32), (5, 3))
     """
-    if contract.at_least("num_samples", num_samples, 2) > 8:
+    if options.at_least("num_samples", num_samples, 2) > 8:
         raise ValueError(f"arms_interpolated takes 2 to 8 samples, got num_samples={num_samples}")
 
     def draw(params, key, logits):
         beta = lax.stop_gradient(beta_of(params))
         return bernoulli.interpolated_copula_samples(key, logits, beta, num_samples), None
 
-    def of_the_group(params, logits, b, f_b):
-        return formulas.arms_interpolated(logits, b, f_b, beta_of(params))[None]
+    def gradient(params, logits, b, noise, f_b):
+        return formulas.arms_interpolated(logits, b, f_b, beta_of(params))
 
     def log_prob(params, logits, b):
-        return bernoulli.interpolated_copula_log_prob(logits, b, beta_of(params))[None]
+        return jnp.sum(bernoulli.interpolated_copula_log_prob(logits, b, beta_of(params)), axis=-1)
 
-    return _tunable_coupling(init_beta, per_dimension, draw, of_the_group, log_prob)
+    info = EstimatorInfo(
+        "arms_interpolated",
+        evaluations=num_samples,
+        paper="Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
+        advice="When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.",
+    )
+    return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, info)
 
 
 def beta_of(params: Any) -> jax.Array:
-    """β in [0, 1]; its derivative passes as if it had not been clipped."""
+    """Returns β in [0, 1]; its derivative passes as if it had not been clipped."""
     beta = jnp.asarray(params["beta"])
     return lax.stop_gradient(jnp.clip(beta, 0, 1)) + (beta - lax.stop_gradient(beta))
 
 
 def _tunable_coupling(
-    init_beta: float, per_dimension: bool, draw: Callable, estimates: Callable, log_prob: Callable
-) -> Estimator:
-    """An estimator whose β is part of the law of its samples.
+    init_beta: float,
+    per_dimension: bool,
+    sampler: Sampler,
+    formula: Formula,
+    log_prob: Callable,
+    info: EstimatorInfo,
+    pair_weight: Callable | None = None,
+) -> SampleEstimator:
+    """Makes an estimator whose β is part of the distribution of its samples; the arguments are its parts."""
+    options.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
+    options.flag("per_dimension", per_dimension)
 
-    Args:
-      init_beta: β at the start.
-      per_dimension: whether there is one for each coordinate.
-      draw: the sampler, as in `SampleEstimator`.
-      estimates: `(params, logits, b, f_b) -> [G, *batch, D]`, of G independent groups of samples.
-      log_prob: `(params, logits, b) -> [G, *batch, D]`, log P_β of each coordinate of a group.
-    """
-    contract.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
-    if not isinstance(per_dimension, bool):
-        raise ValueError(f"per_dimension must be True or False, got {per_dimension!r}")
-
-    def init(key, logits):
+    def init(key: jax.Array, logits: jax.Array) -> dict:
         logits = bernoulli.as_logits(logits)
         return {"beta": jnp.full(logits.shape[-1:] if per_dimension else (), init_beta, bernoulli.wide_dtype(logits))}
 
-    def gradient(params, logits, b, noise, f_b):
-        return jnp.mean(estimates(params, logits, b, f_b), axis=0)
-
-    def variance_loss(params: Any, key: jax.Array, logits: jax.Array, f: Callable) -> jax.Array:
-        # The groups are independent, so the variance of their mean is the sum of theirs over G². Of each, E g² is
-        # differentiated in β through g and through the law of the group: g² + stop(g²) log P_β(group).
-        logits = bernoulli.as_logits(logits)
-        alpha = bernoulli.stop_and_widen(logits)
-        b, _ = draw(params, key, alpha)
-        f_b, _ = contract.evaluate(f, b.astype(logits.dtype), b.shape[:-1])
-        f_b, _ = contract.widen(lax.stop_gradient(f_b), alpha)
-        squares = jnp.sum(estimates(params, alpha, b, f_b) ** 2, axis=-1)
-        log_p = jnp.sum(log_prob(params, alpha, b), axis=-1)
-        log_p = jnp.where(jnp.isfinite(log_p), log_p, 0)  # noise on the threshold can make an impossible group
-        return jnp.sum(squares + lax.stop_gradient(squares) * log_p.astype(squares.dtype)) / squares.shape[0] ** 2
-
-    return SampleEstimator(sampler=draw, formula=gradient, init=init, variance_loss=variance_loss, of_differences=True)
+    return SampleEstimator(
+        init=init,
+        sampler=sampler,
+        formula=formula,
+        log_prob=log_prob,
+        of_differences=True,
+        pair_weight=pair_weight,
+        tunables=("beta",),
+        info=info,
+    )

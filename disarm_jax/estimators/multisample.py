@@ -6,18 +6,19 @@ ordinary derivative of `value` (as in `disarm_jax.expectation`).
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
+from disarm_jax.estimators import options
 from disarm_jax.estimators.antithetic import stacked_pairs
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
+from disarm_jax.estimators.score_function import independent
 
 
-@contract.factory
-def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 1) -> Estimator:
+def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 1) -> SampleEstimator:
     """VIMCO (Mnih & Rezende, 2016): Σ_k (L̂ − L̂^{−k}) ∂log q(b^k) for the bound of K independent samples.
 
     Unbiased for the derivative of the K-sample bound; K evaluations of log w for each repeat; not differentiated.
@@ -34,12 +35,9 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    contract.at_least("num_samples", num_samples, 2)
+    options.at_least("num_samples", num_samples, 2)
     formulas.check_baseline(baseline)
-    contract.at_least("repeats", repeats, 1)
-
-    def draw(params, key, logits):
-        return bernoulli.sample(key, logits, num_samples * repeats), None
+    options.at_least("repeats", repeats, 1)
 
     def by_repeat(array):
         return array.reshape(repeats, num_samples, *array.shape[1:])
@@ -56,11 +54,18 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     def linear(params, logits, b, noise, h_b):
         return formulas.reinforce_loo(logits, b, h_b)
 
-    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear)
+    info = EstimatorInfo(
+        "vimco",
+        evaluations=num_samples * repeats,
+        paper="Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016",
+        advice="The baseline for a multi-sample bound, or when the bound needs an odd number of samples.",
+        objective="bound",
+    )
+    sampler = independent(num_samples * repeats)
+    return SampleEstimator(sampler=sampler, formula=gradient, value=value, linear=linear, info=info)
 
 
-@contract.factory
-def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> Estimator:
+def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> SampleEstimator:
     """DisARM for the multi-sample bound, applied locally to each of K samples (section 3.2 of the paper).
 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. `value` is the mean
@@ -78,12 +83,19 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    formulas.check_configurations(configurations, contract.at_least("num_pairs", num_pairs, 1))
-    return _bound_of_pairs(num_pairs, functools.partial(formulas.multisample_disarm, configurations=configurations))
+    formulas.check_configurations(configurations, options.at_least("num_pairs", num_pairs, 1))
+    info = EstimatorInfo(
+        "multisample_disarm",
+        evaluations=2 * num_pairs,
+        paper="Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
+        advice="The default for a multi-sample bound; K pairs optimise the K-sample bound.",
+        objective="bound",
+    )
+    formula = functools.partial(formulas.multisample_disarm, configurations=configurations)
+    return _bound_of_pairs(num_pairs, formula, info)
 
 
-@contract.factory
-def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> Estimator:
+def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEstimator:
     """ARMS for the multi-sample bound, applied locally to each of K samples: `multisample_disarm` with larger groups.
 
     Each of the K samples is drawn n times by the Dirichlet copula. Unbiased for the derivative of the K-sample bound;
@@ -95,13 +107,13 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> Estimator:
       group_size: n, at least 2.
 
     Example:
-      >>> est = dj.multisample_arms(num_samples=5, group_size=3)
+      >>> est = dj.make_estimator("multisample_arms", num_samples=5, group_size=3)
       >>> out = est.apply((), jax.random.key(0), jnp.zeros((7, 3)), lambda b: b.sum(-1))
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    contract.at_least("num_samples", num_samples, 1)
-    contract.at_least("group_size", group_size, 2)
+    options.at_least("num_samples", num_samples, 1)
+    options.at_least("group_size", group_size, 2)
 
     def by_group(array):
         return array.reshape(group_size, num_samples, *array.shape[1:])
@@ -121,11 +133,17 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> Estimator:
         of_group = jax.vmap(lambda b, h_b: formulas.arms(logits, b, h_b), in_axes=1)
         return jnp.mean(of_group(by_group(b), by_group(h_b)), axis=0)
 
-    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear)
+    info = EstimatorInfo(
+        "multisample_arms",
+        evaluations=num_samples * group_size,
+        paper="Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
+        advice="For a multi-sample bound with more than two evaluations per sample of it.",
+        objective="bound",
+    )
+    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear, info=info)
 
 
-@contract.factory
-def naive_multisample_disarm(*, num_pairs: int = 1) -> Estimator:
+def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM for the multi-sample bound with all K samples as one long vector of bits: the paper's negative result.
 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. Its variance is
@@ -135,16 +153,22 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> Estimator:
       num_pairs: K, number of antithetic pairs.
 
     Example:
-      >>> est = dj.naive_multisample_disarm(num_pairs=5)
+      >>> est = dj.make_estimator("naive_multisample_disarm", num_pairs=5)
       >>> out = est.apply((), jax.random.key(0), jnp.zeros((7, 3)), lambda b: b.sum(-1))
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    return _bound_of_pairs(num_pairs, formulas.naive_multisample_disarm)
+    info = EstimatorInfo(
+        "naive_multisample_disarm",
+        evaluations=2 * options.at_least("num_pairs", num_pairs, 1),
+        paper="Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)",
+        advice="To show what the local form gains; not for use.",
+        objective="bound",
+    )
+    return _bound_of_pairs(num_pairs, formulas.naive_multisample_disarm, info)
 
 
-def _bound_of_pairs(num_pairs: int, formula) -> Estimator:
-    contract.at_least("num_pairs", num_pairs, 1)
+def _bound_of_pairs(num_pairs: int, formula: Callable, info: EstimatorInfo) -> SampleEstimator:
 
     def gradient(params, logits, b, noise, log_w):
         return formula(logits, *jnp.split(b, 2), *jnp.split(log_w, 2))
@@ -156,4 +180,5 @@ def _bound_of_pairs(num_pairs: int, formula) -> Estimator:
     def linear(params, logits, b, noise, h_b):
         return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(h_b, 2)), axis=0)
 
-    return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, value=value, linear=linear)
+    sampler = stacked_pairs(num_pairs)
+    return SampleEstimator(sampler=sampler, formula=gradient, value=value, linear=linear, info=info)

@@ -1,7 +1,17 @@
-"""REBAR and RELAX: control variates from a continuous relaxation of f, with learnt temperature, scale and network."""
+"""REBAR and RELAX: control variates from a continuous relaxation of f, with learnt temperature, scale and network.
 
-import math
-from collections.abc import Callable
+The control variate of layer t of a chain is
+
+    c_t(z) = η f(b_1, …, b_{t−1}, σ(z/τ), σ(z_{t+1}/τ), …, σ(z_T/τ)) + r_t(z),   z_{s+1} = layer_{s+1}(σ(z_s/τ)) + noise.
+
+It must be continuous in z and may not see the trunk's b_t, so the later layers are computed again from σ(z/τ), relaxed
+as well. They reuse the trunk's noise, which is independent of b_t and keeps c_t close to f at the trunk. Logits are a
+chain of one layer.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,17 +19,21 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimate, Estimator
+from disarm_jax.estimators import calling, options
+from disarm_jax.estimators.estimator import Chain, Derived, Estimate, EstimatorInfo, Function, Init, Outcome
+from disarm_jax.estimators.first_order import detached, vary_like
+from disarm_jax.structure import LayerSum, sum_of_rows
+
+LATER_LAYERS = ("relaxed", "hard")
+Network = tuple[Callable, Callable]
 
 
-@contract.factory
-def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> Estimator:
+def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> "Relaxation":
     """REBAR (Tucker et al., 2017): REINFORCE with the relaxed f as control variate.
 
     [f(b) − c(z̃)] ∂log q(b) + ∂c(z) − ∂c(z̃), c(z) = η f(σ(z/τ)), with z the logistic noise that made b and z̃ drawn
     again given b. Unbiased for every temperature τ > 0 and scale η; one evaluation of f at b and two, in one call, at
-    relaxed points in [0, 1]; f is differentiated there.
+    relaxed points in [0, 1]; f is differentiated there and so must be pure.
 
     `params` is `{"log_temperature": log τ, "scale": η}`, learnt by descending `variance_loss`.
 
@@ -28,38 +42,55 @@ def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> Estimato
       init_scale: η at the start.
 
     Example:
-      >>> est = dj.rebar()
+      >>> est = dj.make_estimator("rebar")
       >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
       >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: (b**2).sum(-1))
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    return _relaxed(init_temperature, init_scale, network=None)
+    info = EstimatorInfo(
+        "rebar",
+        evaluations=3,
+        paper="Tucker et al., REBAR: Low-variance, unbiased gradient estimates for discrete latent variable models, "
+        "2017",
+        advice="When f is differentiable between 0 and 1 and you can learn two tunables alongside.",
+        needs_grad=True,
+    )
+    return Relaxation(init_temperature=init_temperature, init_scale=init_scale, network_given=None, info=info)
 
 
-@contract.factory
 def relax(
     *,
     init_temperature: float = 0.1,
     init_scale: float = 1.0,
     hidden: int = 137,
-    control_variate: tuple[Callable, Callable] | None = None,
+    control_variate: Network | Callable[[Any], Network] | None = None,
     scaled_network: bool = False,
-) -> Estimator:
+    shared_tunables: bool = False,
+    later_layers: str = "relaxed",
+) -> "Relaxation":
     """RELAX (Grathwohl et al., 2018): REBAR with a learnt function added to the control variate.
 
     As `rebar`, with c(z) = η f(σ(z/τ)) + r(z). Unbiased for every τ > 0, η and r; one evaluation of f at b and two, in
-    one call, at relaxed points in [0, 1]; f is differentiated there. The defaults are the paper's.
+    one call, at relaxed points in [0, 1]; f is differentiated there and so must be pure. The defaults are the paper's.
 
-    `params` is `{"log_temperature": log τ, "scale": η, "network": …}`, learnt by descending `variance_loss`.
+    `params` is `{"log_temperature": log τ, "scale": η, "network": …}`, learnt by descending `variance_loss`; for a
+    chain it is a tuple of these.
 
     Args:
       init_temperature: τ at the start.
       init_scale: η at the start.
       hidden: units of the built-in r, a network with one hidden layer of LeakyReLU(0.3); unused if r is given.
       control_variate: r as a pair of pure functions, `init(key, logits) -> params` and `apply(params, z) -> [...]` for
-        z of shape `[..., D]`. It may close over anything but the sample, the current data x for one.
+        z of shape `[..., D]`. It may close over anything but the sample, the current data x for one. It may also be a
+        function that returns the pair, given what the logits of layer t were computed from: the inputs of the chain
+        for its first layer, b_{t−1} of the trunk for the others.
       scaled_network: whether η multiplies r as well, c(z) = η (f(σ(z/τ)) + r(z)), as in the paper's released code.
+      shared_tunables: whether all layers of a chain have one temperature and one scale, those of the first entry of
+        `params`; the other entries then hold their networks alone.
+      later_layers: "relaxed", or "hard", which draws hard samples of the layers after t in c_t, as the authors' code
+        did. They jump as z moves, and the jumps have a derivative that no sample shows: this variant is biased, and
+        here for comparison only.
 
     Example:
       >>> est = dj.relax(hidden=8)
@@ -68,113 +99,233 @@ def relax(
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    return _relaxed(init_temperature, init_scale, network_of(hidden, control_variate), scaled_network)
+    options.one_of("later_layers", later_layers, LATER_LAYERS)
+    network_given = control_variate
+    if isinstance(control_variate, tuple) or not callable(control_variate):
+        network = network_of(hidden, control_variate)
+        network_given = lambda given: network
+    info = EstimatorInfo(
+        "relax",
+        evaluations=3,
+        paper="Grathwohl et al., Backpropagation through the void, ICLR 2018",
+        advice="When f is differentiable and close to linear between 0 and 1; more than twice the time of DisARM.",
+        unbiased=later_layers == "relaxed",
+        needs_grad=True,
+    )
+    return Relaxation(
+        init_temperature=init_temperature,
+        init_scale=init_scale,
+        network_given=network_given,
+        scaled_network=scaled_network,
+        shared_tunables=shared_tunables,
+        later_layers=later_layers,
+        info=info,
+    )
 
 
-def network_of(hidden: int, control_variate: tuple[Callable, Callable] | None) -> tuple[Callable, Callable]:
-    """The pair (init, apply) of r, given or built in."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Relaxation(Derived):
+    """REINFORCE with a relaxed control variate; for the attributes see `relax`.
+
+    Attributes:
+      network_given: from what the logits of a layer were computed from to the pair (init, apply) of r; None: no r.
+      of_chain: whether it takes a `Chain` in the place of logits.
+    """
+
+    init_temperature: float
+    init_scale: float
+    network_given: Callable[[Any], Network] | None
+    scaled_network: bool = False
+    shared_tunables: bool = False
+    later_layers: str = "relaxed"
+    of_chain: bool = False
+    init: Init = dataclasses.field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derives what follows from the parts. Raises ValueError if an option is bad."""
+        options.positive("init_temperature", self.init_temperature)
+        options.finite("init_scale", self.init_scale)
+        network = () if self.network_given is None else ("network",)
+        object.__setattr__(self, "tunables", ("log_temperature", "scale", *network))
+        object.__setattr__(self, "init", self.init_params)
+        super().__post_init__()
+
+    def as_chain(self, logits: Any) -> Chain:
+        """Returns the chain; logits are one of a single layer. Raises TypeError if the other kind is expected."""
+        if self.of_chain:
+            return check_chain(self.name, logits)
+        logits = self.check_logits(logits)
+        return Chain((), [lambda _: logits])
+
+    def init_params(self, key: jax.Array, logits: Any) -> Any:
+        """Makes log τ, η and the parameters of r, in a tuple of layers for a chain."""
+        chain, params = self.as_chain(logits), []
+        given, shapes = chain.inputs, trunk_shapes(chain)
+        for layer_key, shape in zip(chain_keys(key, len(shapes)), shapes, strict=True):
+            zeros = jnp.zeros(shape.shape, shape.dtype)
+            dtype, own = bernoulli.wide_dtype(zeros), {}
+            if not (self.shared_tunables and params):
+                own = {
+                    "log_temperature": jnp.log(jnp.asarray(self.init_temperature, dtype)),
+                    "scale": jnp.asarray(self.init_scale, dtype),
+                }
+            if self.network_given is not None:
+                own["network"] = self.network_given(given)[0](layer_key, zeros)
+            params.append(own)
+            given = zeros
+        return tuple(params) if self.of_chain else params[0]
+
+    def outcome(self, params: Any, key: jax.Array, logits: Any, f: Function, has_aux: bool = False) -> Outcome:
+        """Draws the trunk, evaluates f there, and the control variates of all layers in one more call."""
+        chain = self.as_chain(logits)
+        params, depth = self._params_of_layers(params, chain), len(chain.layers)
+        of_columns = f if self.of_chain else lambda columns: f(columns[0])
+        trunk, alphas, noises, uniforms, b, redraw_keys = [], [], [], [], [], []
+        rows = None
+        for t, layer_key in enumerate(chain_keys(key, depth)):
+            layer_logits = chain.logits(t, rows)
+            alpha = bernoulli.finite(bernoulli.stop_and_widen(layer_logits[0]))
+            noise_key, uniform_key, *redraw_key = jax.random.split(layer_key, 2 + (self.later_layers == "hard"))
+            noises.append(bernoulli.logistic_noise(noise_key, alpha.shape, alpha.dtype))
+            uniforms.append(bernoulli.open_uniform(uniform_key, alpha.shape, alpha.dtype))
+            redraw_keys += redraw_key
+            trunk.append(layer_logits[0])
+            alphas.append(alpha)
+            b.append(bernoulli.threshold(alpha, noises[t]))
+            rows = b[t][None].astype(layer_logits.dtype)
+        hard = tuple(b_t[None].astype(logits.dtype) for b_t, logits in zip(b, trunk, strict=True))
+        f_hard, f_relaxed = of_columns, lambda columns, logits: of_columns(columns)
+        if isinstance(f, LayerSum):
+            f_hard, f_relaxed = _by_layers(f, trunk, hard, has_aux)
+        f_b, aux = calling.evaluate(f_hard, hard, hard[0].shape[:-1], has_aux)
+        f_b, value_dtype = calling.widen(f_b[0], trunk[0])
+
+        def after(params, t, rows):
+            """Returns logits and samples of layer t in the control variates of the layers before, two rows each."""
+            given = chain.logits(t, rows)
+            logits = bernoulli.wide(given)
+            if self.later_layers == "hard":
+                noise = bernoulli.logistic_noise(redraw_keys[t], logits.shape, logits.dtype)
+                return given, bernoulli.threshold(logits, noise)
+            rates = jnp.repeat(jnp.stack([_rate(p, logits.dtype) for p in params[:t]]), 2)
+            return given, jax.nn.sigmoid((logits + noises[t][None]) * rates.reshape(-1, *(1,) * (logits.ndim - 1)))
+
+        def controls(alphas, params):
+            # Rows 2s and 2s + 1 are the control variate of layer s at z and z̃: the trunk's bits before layer s,
+            # relaxed bits from there on.
+            zs, columns, given = [], [], []
+            for t, alpha in enumerate(alphas):
+                # z, whose sign is b, and z̃, drawn again given b.
+                z_tilde = bernoulli.conditional_logit(alpha, b[t], uniforms[t])
+                zs.append(jnp.stack([alpha + noises[t], z_tilde]))
+                own = jax.nn.sigmoid(zs[t] * _rate(params[t], alpha.dtype))
+                left = after(params, t, columns[-1][: 2 * t]) if t else None
+                staying = jnp.broadcast_to(b[t][None], (2 * (depth - t - 1), *b[t].shape))
+                columns.append(jnp.concatenate([*([left[1]] if t else []), own, staying]).astype(trunk[t].dtype))
+                own_logits = jnp.broadcast_to(trunk[t][None], zs[t].shape)
+                given.append(jnp.concatenate([left[0], own_logits]) if t else own_logits)
+            f_columns = functools.partial(f_relaxed, logits=given)
+            f_c, _ = calling.evaluate_floats(self.name, f_columns, tuple(columns), columns[0].shape[:-1], has_aux)
+            f_c = jnp.split(calling.widen(f_c, trunk[0])[0], depth)
+            inputs = (chain.inputs, *b[:-1])
+            return jnp.concatenate([self._control(*part) for part in zip(params, inputs, f_c, zs, strict=True)])
+
+        # Only logits and tunables are differentiated: f, layers and data are taken as they are.
+        controls, *args = detached(controls, vary_like(tuple(alphas), noises, f_b), params)
+
+        def difference(alphas, params):
+            c = controls(alphas, params)
+            return jnp.sum(c[0::2]) - jnp.sum(c[1::2]), c
+
+        slopes, c = jax.grad(difference, has_aux=True)(*args)
+        signal = lax.stop_gradient(f_b)
+        grads = tuple(
+            formulas.relax(alphas[t], b[t], signal, c[2 * t + 1], slopes[t]).astype(trunk[t].dtype)
+            for t in range(depth)
+        )
+        value = f_b.astype(value_dtype)
+        if self.of_chain:
+            return Outcome(Estimate(value, grads), tuple(trunk), aux)
+        return Outcome(Estimate(value, grads[0]), trunk[0], aux)
+
+    def _params_of_layers(self, params: Any, chain: Chain) -> tuple:
+        """Returns the tunables of each layer. Raises TypeError if one is missing."""
+        layers = tuple(params) if self.of_chain else (params,)
+        if self.shared_tunables and layers:
+            layers = tuple(layers[0] | own for own in layers)
+        for own in layers if len(layers) == len(chain.layers) else [params]:
+            options.check_params(self.name, own, self.tunables)
+        return layers
+
+    def _control(self, params: Any, given: Any, f_relaxed: jax.Array, z: jax.Array) -> jax.Array:
+        """Returns c(z) = η f(σ(z/τ)) + r(z), or η (f(σ(z/τ)) + r(z)), from f at the relaxed points."""
+        scale = jnp.asarray(params["scale"], f_relaxed.dtype)
+        if self.network_given is None:
+            return scale * f_relaxed
+        free = self.network_given(given)[1](params["network"], z)
+        if free.shape != f_relaxed.shape:
+            raise ValueError(f"control_variate must return shape {f_relaxed.shape} for z {z.shape}, got {free.shape}")
+        free = free.astype(f_relaxed.dtype)
+        return scale * (f_relaxed + free) if self.scaled_network else scale * f_relaxed + free
+
+
+def network_of(hidden: int, control_variate: Network | None) -> Network:
+    """Returns the pair (init, apply) of r, given or built in. Raises TypeError if it is no pair of functions."""
     if control_variate is None:
-        return _network(contract.at_least("hidden", hidden, 1))
+        return _network(options.at_least("hidden", hidden, 1))
     if not (isinstance(control_variate, tuple) and len(control_variate) == 2 and all(map(callable, control_variate))):
         raise TypeError(f"control_variate must be a pair of functions (init, apply), got {control_variate!r}")
     return control_variate
 
 
-def tunables(init_temperature: float, init_scale: float, network: tuple[Callable, Callable] | None) -> Callable:
-    """The `init` of a relaxation: log τ, η and the parameters of r."""
-    contract.number("init_temperature", init_temperature, lambda x: 0 < x < math.inf, "positive and finite")
-    contract.number("init_scale", init_scale, math.isfinite, "finite")
-
-    def init(key, logits):
-        logits = bernoulli.as_logits(logits)
-        dtype = bernoulli.wide_dtype(logits)
-        params = {
-            "log_temperature": jnp.log(jnp.asarray(init_temperature, dtype)),
-            "scale": jnp.asarray(init_scale, dtype),
-        }
-        return params if network is None else params | {"network": network[0](key, logits)}
-
-    return init
+def check_chain(name: str, chain: Any) -> Chain:
+    """Returns the chain. Raises TypeError if it is something else, such as logits."""
+    if not isinstance(chain, Chain):
+        raise TypeError(
+            f"{name} is for several layers and takes dj.Chain(inputs, layers) in the place of logits, got "
+            f"{type(chain).__name__}"
+        )
+    return chain
 
 
-def rate(params: Any, dtype: jnp.dtype) -> jax.Array:
-    """1/τ."""
+def chain_keys(key: jax.Array, num: int) -> Sequence[jax.Array]:
+    """Returns `num` keys; a single one is the key itself, so that one layer draws just what the flat form draws."""
+    return jax.random.split(key, num) if num > 1 else [key]
+
+
+def trunk_shapes(chain: Chain, event_ndim: int = 1) -> list[jax.ShapeDtypeStruct]:
+    """Returns shapes and dtypes of the logits of each layer, `[*batch, D_t]`, without computing them."""
+
+    def trunk(inputs):
+        rows, logits = None, []
+        for t in range(len(chain.layers)):
+            rows = Chain(inputs, chain.layers).logits(t, rows, event_ndim)
+            logits.append(rows[0])
+        return logits
+
+    return jax.eval_shape(trunk, chain.inputs)
+
+
+def _by_layers(
+    f: LayerSum, trunk: Sequence[jax.Array], hard: tuple[jax.Array, ...], has_aux: bool
+) -> tuple[Callable, Callable]:
+    """Returns f at the trunk, and f of columns and logits with the trunk's terms in the layers before a relaxed one."""
+    at_trunk, _ = f.terms(hard, f.given([logits[None] for logits in trunk]))
+
+    def f_relaxed(columns, logits):
+        terms, _ = f.terms(columns, logits, [2 * (t + 1) for t in range(len(columns))])
+        return f.with_aux(sum_of_rows(terms, lax.stop_gradient(at_trunk)), columns, has_aux)
+
+    return lambda hard: f.with_aux(sum(at_trunk), hard, has_aux), f_relaxed
+
+
+def _rate(params: Any, dtype: jnp.dtype) -> jax.Array:
+    """Returns 1/τ."""
     return jnp.exp(-jnp.asarray(params["log_temperature"])).astype(dtype)
 
 
-def noisy_logits(logits: jax.Array, b: jax.Array, noise: jax.Array, uniform: jax.Array) -> jax.Array:
-    """z, whose sign is b, and z̃, drawn again given b: `[2, *batch, D]`, differentiable in the logits."""
-    return jnp.stack([logits + noise, bernoulli.conditional_logit(logits, b, uniform)])
-
-
-def evaluate_relaxed(f: Callable, points: Any, shape: tuple[int, ...], logits: jax.Array, has_aux: bool) -> jax.Array:
-    """f at relaxed points, float32 or wider; refused if it is not differentiable there for being an integer."""
-    f_relaxed, _ = contract.evaluate(f, points, shape, has_aux)
-    contract.check_differentiable("REBAR and RELAX", f_relaxed)
-    return contract.widen(f_relaxed, logits)[0]
-
-
-def control(
-    params: Any,
-    network: tuple[Callable, Callable] | None,
-    f_relaxed: jax.Array,
-    z: jax.Array,
-    scaled_network: bool,
-) -> jax.Array:
-    """c(z) = η f(σ(z/τ)) + r(z), or η (f(σ(z/τ)) + r(z)), given f at the relaxed points."""
-    scale = jnp.asarray(params["scale"], f_relaxed.dtype)
-    if network is None:
-        return scale * f_relaxed
-    free = network[1](params["network"], z)
-    if free.shape != f_relaxed.shape:
-        raise ValueError(f"control_variate must return shape {f_relaxed.shape} for z {z.shape}, got {free.shape}")
-    free = free.astype(f_relaxed.dtype)
-    return scale * (f_relaxed + free) if scaled_network else scale * f_relaxed + free
-
-
-def value_and_slopes(controls: Callable, logits: Any) -> tuple[jax.Array, Any]:
-    """The control variates, rows c(z), c(z̃), c(z), c(z̃), …, and ∂c(z) − ∂c(z̃), from one reverse pass."""
-
-    def difference(logits):
-        c = controls(logits)
-        return jnp.sum(c[0::2]) - jnp.sum(c[1::2]), c
-
-    slopes, c = jax.grad(difference, has_aux=True)(logits)
-    return c, slopes
-
-
-def _relaxed(
-    init_temperature: float,
-    init_scale: float,
-    network: tuple[Callable, Callable] | None,
-    scaled_network: bool = False,
-) -> Estimator:
-    def apply(params: Any, key: jax.Array, logits: jax.Array, f: Callable, *, has_aux: bool = False):
-        logits = bernoulli.as_logits(logits)
-        alpha = bernoulli.finite(bernoulli.stop_and_widen(logits))
-        noise_key, uniform_key = jax.random.split(key)
-        noise = bernoulli.logistic_noise(noise_key, alpha.shape, alpha.dtype)
-        uniform = bernoulli.open_uniform(uniform_key, alpha.shape, alpha.dtype)
-        b = bernoulli.threshold(alpha, noise)
-        f_b, aux = contract.evaluate(f, b[None].astype(logits.dtype), (1, *b.shape[:-1]), has_aux)
-        f_b, value_dtype = contract.widen(f_b[0], logits)
-
-        def controls(alpha):
-            z = noisy_logits(alpha, b, noise, uniform)
-            relaxed = jax.nn.sigmoid(z * rate(params, z.dtype)).astype(logits.dtype)
-            f_relaxed = evaluate_relaxed(f, relaxed, z.shape[:-1], logits, has_aux)
-            return control(params, network, f_relaxed, z, scaled_network)
-
-        c, slope = value_and_slopes(controls, alpha)
-        grad = formulas.relax(alpha, b, lax.stop_gradient(f_b), c[1], slope)
-        estimate = Estimate(f_b.astype(value_dtype), grad.astype(logits.dtype))
-        return (estimate, aux) if has_aux else estimate
-
-    return Estimator(tunables(init_temperature, init_scale, network), apply)
-
-
-def _network(hidden: int) -> tuple[Callable, Callable]:
-    """One hidden layer of LeakyReLU(0.3), Glorot-uniform weights and zero biases, z to a number."""
+def _network(hidden: int) -> Network:
+    """Returns one hidden layer of LeakyReLU(0.3), Glorot-uniform weights and zero biases, z to a number."""
     glorot = jax.nn.initializers.glorot_uniform()
 
     def init(key, logits):

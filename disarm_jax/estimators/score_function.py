@@ -1,39 +1,42 @@
 """REINFORCE, alone and with a leave-one-out baseline: independent samples, f as a black box."""
 
+import jax.numpy as jnp
+
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator
+from disarm_jax.estimators import options
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, Sampler
 
 
-@contract.factory
-def reinforce(*, num_samples: int = 1) -> Estimator:
+def reinforce(*, num_samples: int = 1) -> SampleEstimator:
     """REINFORCE (Williams, 1992): f(b) ∂log q(b), averaged over independent samples, without a baseline.
 
-    Eq. 2 of the paper. Unbiased; `num_samples` evaluations of f; f is not differentiated. Of high variance, because an
-    offset of f multiplies the noise: it is here as the reference that everything else improves on.
+    Eq. 2 of the paper. Unbiased; `num_samples` evaluations of f; f is not differentiated. Its variance is high,
+    because an offset of f multiplies the noise. It is the reference that everything else improves on.
 
     Args:
       num_samples: number of independent samples.
 
     Example:
-      >>> est = dj.reinforce()
+      >>> est = dj.make_estimator("reinforce")
       >>> out = est.apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    contract.at_least("num_samples", num_samples, 1)
-
-    def draw(params, key, logits):
-        return bernoulli.sample(key, logits, num_samples), None
+    options.at_least("num_samples", num_samples, 1)
 
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce(logits, b, f_b)
 
-    return SampleEstimator(sampler=draw, formula=gradient)
+    info = EstimatorInfo(
+        "reinforce",
+        evaluations=num_samples,
+        paper="Williams, Simple statistical gradient-following algorithms, Machine Learning 1992",
+        advice="Only if f can be evaluated once; otherwise take reinforce_loo or disarm.",
+    )
+    return SampleEstimator(sampler=independent(num_samples), formula=gradient, info=info)
 
 
-@contract.factory
-def reinforce_loo(*, num_samples: int = 2) -> Estimator:
+def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(b_k).
 
     The paper's strong baseline, with K = 2. Unbiased; K evaluations of f; f is not differentiated.
@@ -47,12 +50,33 @@ def reinforce_loo(*, num_samples: int = 2) -> Estimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    contract.at_least("num_samples", num_samples, 2)
-
-    def draw(params, key, logits):
-        return bernoulli.sample(key, logits, num_samples), None
+    options.at_least("num_samples", num_samples, 2)
 
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce_loo(logits, b, f_b)
 
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True)
+    def pair_weight(params, logits):
+        return jnp.ones_like(logits)
+
+    info = EstimatorInfo(
+        "reinforce_loo",
+        evaluations=num_samples,
+        paper="Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
+        advice="A strong baseline with many samples, or when antithetic pairs do not suit f.",
+    )
+    return SampleEstimator(
+        sampler=independent(num_samples),
+        formula=gradient,
+        of_differences=True,
+        pair_weight=pair_weight if num_samples == 2 else None,
+        info=info,
+    )
+
+
+def independent(num_samples: int) -> Sampler:
+    """Returns a sampler of independent samples `[num_samples, *batch, D]`."""
+
+    def draw(params, key, logits):
+        return bernoulli.sample(key, logits, num_samples), None
+
+    return draw

@@ -1,26 +1,21 @@
 """Straight-through, Gumbel-sigmoid and ReinMax: one sample, ∇f at it, and a bias. Here for comparison."""
 
-import math
 from typing import Any
 
 import jax
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator
-from disarm_jax.estimators.slopes import from_slopes
-
-_WHO = "Straight-through, Gumbel-sigmoid and ReinMax"
+from disarm_jax.estimators import options
+from disarm_jax.estimators.estimator import EstimatorInfo, SlopeEstimator
 
 
-@contract.factory
-def straight_through() -> Estimator:
+def straight_through() -> SlopeEstimator:
     """Biased: straight-through (Bengio et al., 2013), p(1−p) ∇f(b), as if b were its own mean.
 
     Exact only for an f that is linear in each bit. One evaluation of f at a sample, where it is differentiated.
 
     Example:
-      >>> out = dj.straight_through().apply((), jax.random.key(0), jnp.zeros(2), lambda b: b @ jnp.array([4.0, 8.0]))
+      >>> out = dj.make_estimator("straight_through").apply((), jax.random.key(0), jnp.zeros(2), lambda b: b @ jnp.array([4.0, 8.0]))
       >>> print(out.grad)
       [1. 2.]
     """
@@ -28,18 +23,22 @@ def straight_through() -> Estimator:
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.straight_through(logits, slope[0])
 
-    return from_slopes(_WHO, _one_sample, gradient)
+    info = biased_info(
+        "straight_through",
+        "Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013",
+        "Biased: exact for an f that is linear in each bit, and only there.",
+    )
+    return SlopeEstimator(sampler=_one_sample, formula=gradient, info=info)
 
 
-@contract.factory
-def reinmax() -> Estimator:
+def reinmax() -> SlopeEstimator:
     """Biased: ReinMax (Liu et al., 2023) for bits, ½ (1 − q(b_i)) ∂_i f(b): straight-through, correct to second order.
 
     Exact only for an f that is at most quadratic in each bit. One evaluation of f at a sample, where it is
     differentiated.
 
     Example:
-      >>> out = dj.reinmax().apply((), jax.random.key(0), jnp.zeros(2), lambda b: b @ jnp.array([4.0, 8.0]))
+      >>> out = dj.make_estimator("reinmax").apply((), jax.random.key(0), jnp.zeros(2), lambda b: b @ jnp.array([4.0, 8.0]))
       >>> print(out.grad)
       [1. 2.]
     """
@@ -47,11 +46,15 @@ def reinmax() -> Estimator:
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.reinmax(logits, b[0], slope[0])
 
-    return from_slopes(_WHO, _one_sample, gradient)
+    info = biased_info(
+        "reinmax",
+        "Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023",
+        "Biased: instead of straight-through, which it corrects to second order at the same price.",
+    )
+    return SlopeEstimator(sampler=_one_sample, formula=gradient, info=info)
 
 
-@contract.factory
-def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
+def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstimator:
     """Biased: Gumbel-sigmoid, also Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂σ(z/τ)/∂z, z = α + noise.
 
     With `hard`, f is evaluated and differentiated at the sample b = 1[z > 0], once. Without, it is differentiated at
@@ -64,7 +67,7 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
       hard: whether ∇f is taken at b or at the relaxed sample.
 
     Example:
-      >>> est = dj.gumbel_sigmoid(temperature=0.5, hard=False)
+      >>> est = dj.make_estimator("gumbel_sigmoid", temperature=0.5, hard=False)
       >>> out = est.apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
@@ -77,17 +80,27 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> Estimator:
     def relax(logits, noise):
         return jax.nn.sigmoid((logits + noise) / temperature)[None]
 
-    return from_slopes(_WHO, _one_sample, gradient, relax=None if hard else relax)
+    info = biased_info(
+        "gumbel_sigmoid",
+        "Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017",
+        "Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.",
+        evaluations=1 if hard else 2,
+    )
+    return SlopeEstimator(sampler=_one_sample, formula=gradient, relax=None if hard else relax, info=info)
 
 
 def check_relaxation(temperature: float, hard: bool) -> None:
-    """Refuses options of a relaxed sample that are not a positive number and a choice."""
-    contract.number("temperature", temperature, lambda x: 0 < x < math.inf, "positive and finite")
-    if not isinstance(hard, bool):
-        raise ValueError(f"hard must be True or False, got {hard!r}")
+    """Raises ValueError if the options of a relaxed sample are not a positive number and a choice."""
+    options.positive("temperature", temperature)
+    options.flag("hard", hard)
+
+
+def biased_info(name: str, paper: str, advice: str, evaluations: int = 1) -> EstimatorInfo:
+    """Returns what all estimators have in common that follow ∇f with a bias."""
+    return EstimatorInfo(name, evaluations, paper, advice, unbiased=False, needs_grad=True)
 
 
 def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """b `[1, *batch, D]` and the logistic noise `[*batch, D]` that made it."""
+    """Draws b `[1, *batch, D]`, and returns the logistic noise `[*batch, D]` that made it as well."""
     noise = bernoulli.logistic_noise(key, logits.shape, logits.dtype)
     return bernoulli.threshold(logits, noise)[None], noise

@@ -6,7 +6,6 @@ A name with a colon, "package.module:name", is imported: so an own model, data s
 import ast
 import functools
 import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +16,10 @@ import optax
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
+from disarm_jax.categorical.registry import CLASSES
 from disarm_jax.data.npz import flatten
 from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha256_of_arrays
+from disarm_jax.estimators.registry import BITS
 from disarm_jax.estimators.relaxation import network_of
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
 
@@ -96,12 +97,12 @@ def estimators_for(latents: Sequence[Any]) -> Any:
 
 def size_option(name: str) -> str:
     """The option that says how many samples the bound of a multi-sample estimator has."""
-    return "num_pairs" if "num_pairs" in inspect.signature(getattr(dj, name)).parameters else "num_samples"
+    return "num_pairs" if "num_pairs" in BITS.defaults(name) else "num_samples"
 
 
 def default_option(name: str, option: str, latents: Sequence[Any] = ()) -> Any:
     """The default of an estimator's option."""
-    return inspect.signature(getattr(estimators_for(latents), name)).parameters[option].default
+    return (CLASSES if has_classes(latents) else BITS).defaults(name)[option]
 
 
 def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: str) -> Callable[[Any], dj.Estimator]:

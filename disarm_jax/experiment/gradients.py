@@ -9,11 +9,12 @@ from jax import lax
 
 import disarm_jax as dj
 from disarm_jax import formulas
-from disarm_jax.estimators.contract import attach
-from disarm_jax.estimators.layer_sum import layer_sum_of
+from disarm_jax.estimators.calling import attach
+from disarm_jax.estimators.estimator import Outcome
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.models import BernoulliVAE
-from disarm_jax.objectives import chained_log_weights, composed_log_weights, inference_layers, log_weights
+from disarm_jax.objectives import inference_layers, log_weights, structured_log_weights
+from disarm_jax.structure import LayerSum
 
 GENERATIVE = ("decoder", "prior")
 
@@ -42,20 +43,19 @@ class Gradients(NamedTuple):
       params: its gradient with respect to the model's parameters, by group.
       tunables: the derivative, with respect to the tunables, of the variance of the encoder's gradient, summed over
         its parameters, or of the logits' gradient, for estimators that are `tuned_by_logits`; estimated without bias.
-      logits: one `[B, D_t]` per layer, the derivative of each image's objective with respect to the logits that comes
-        from sampling.
+      logits: `[B, D]`, or a tuple of these for several layers: the derivative of each image's objective with respect
+        to the logits that comes from sampling.
     """
 
     value: jax.Array
     params: dict
     tunables: Any
-    logits: tuple[jax.Array, ...]
+    logits: Any
 
 
 def init_tunables(objective: Objective, est: dj.Estimator, params: dict, key: jax.Array, x: jax.Array) -> Any:
     """The estimator's tunables at the start; `key` is consumed."""
-    layers = inference_layers(objective.model, params)
-    return est.init(key, layers[0](x)) if len(layers) == 1 else est.init(key, x, layers)
+    return est.init(key, _distribution(x, inference_layers(objective.model, params)))
 
 
 def draw_gradients(
@@ -80,23 +80,22 @@ def draw_gradients(
 
         def apply(tunables):
             out = _apply(est, tunables, estimator_key, x, layers, f)
-            return out.grads, out
+            return out.estimate.grad, out
 
         # The tunables are differentiated inside: their pull-back comes out with the samples already drawn.
-        _, pull, out = jax.vjp(apply, tunables, has_aux=True)
-        value = jnp.mean(attach(out.value, zip(out.grads, out.logits, strict=True)))
+        grads, pull, out = jax.vjp(apply, tunables, has_aux=True)
+        value = jnp.mean(attach(out.estimate.value, grads, out.logits))
         if not objective.shared_samples:
             own = jnp.mean(_fresh_draw(objective, params, generative_key, x, layers[0](x)))
             value = value + own - lax.stop_gradient(own)
-        return value, (pull, out.grads)
+        return value, (pull, grads)
 
     (value, (pull, logits_grads)), grads = jax.value_and_grad(climb, has_aux=True)(params)
     if not jax.tree.leaves(tunables):
         return Gradients(value, grads, tunables, logits_grads)
-    depth = len(logits_grads)
-    if depth == 1 and est.variance_loss is not None:  # the tunables change the law of the samples
+    if est.variance_loss is not None or est.moves_samples:
         layers, f = _layers_and_f(objective, lax.stop_gradient(params), x)
-        loss = lambda tunables: est.variance_loss(tunables, estimator_key, layers[0](x), f)
+        loss = lambda tunables: dj.variance_loss(est)(tunables, estimator_key, _distribution(x, layers), f)
         return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
 
     if est.tuned_by_logits:  # the sum of squares of g
@@ -129,25 +128,27 @@ def _layers_and_f(
         first_logits = layers[0](x)
     layers = [lambda x: first_logits, *layers[1:]]
     if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("setup", "decode", "log_joint")):
-        if len(layers) == 1:
-            return layers, composed_log_weights(model, params, x, first_logits, stop_q=stop_q)
-        return layers, chained_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
+        return layers, structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     return layers, f if len(layers) > 1 else lambda b: f((b,))
 
 
+def _distribution(x: jax.Array, layers: Sequence[Callable]) -> Any:
+    """Returns what an estimator takes: the logits of one layer, or the chain of several."""
+    return layers[0](x) if len(layers) == 1 else dj.Chain(x, layers)
+
+
 def _apply(
     est: dj.Estimator, tunables: Any, key: jax.Array, x: jax.Array, layers: Sequence[Callable], f: Callable
-) -> dj.HierarchicalEstimate:
-    """The estimate for one layer or several, in the form for several."""
-    if len(layers) > 1:
-        return est.apply(tunables, key, x, layers, f)
-    logits = layers[0](x)
-    out = est.apply(tunables, key, logits, f)
-    found, expected = (out.value.shape, out.grad.shape), (x.shape[:-1], logits.shape)
-    if found != expected:  # it would broadcast, and train on a wrong gradient
-        raise ConfigError(f"the estimator returned value and grad of shapes {found} for logits of {logits.shape}")
-    return dj.HierarchicalEstimate(out.value, (out.grad,), (logits,))
+) -> Outcome:
+    """Applies the estimator to one layer or several. Raises ConfigError if a custom one returns wrong shapes."""
+    logits = _distribution(x, layers)
+    out = est.outcome(tunables, key, logits, f)
+    if len(layers) == 1:
+        found, expected = (out.estimate.value.shape, out.estimate.grad.shape), (x.shape[:-1], logits.shape)
+        if found != expected:  # it would broadcast, and train on a wrong gradient
+            raise ConfigError(f"the estimator returned value and grad of shapes {found} for logits of {logits.shape}")
+    return out
 
 
 def _fresh_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array, first_logits: jax.Array) -> jax.Array:
@@ -159,6 +160,6 @@ def _fresh_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array
         logits.append(layers[t](b[-1] if b else x))
         sample = distribution.sample(layer_key, logits[t], 1 if b else objective.num_samples)
         b.append(sample[0] if t else sample)
-    if by_layers := layer_sum_of(f):  # the logits that the bits were drawn from are not computed again
-        return formulas.bound(sum(by_layers.terms(b, by_layers.given(logits))))
+    if isinstance(f, LayerSum):  # the logits that the bits were drawn from are not computed again
+        return formulas.bound(sum(f.terms(b, f.given(logits))[0]))
     return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))

@@ -1,21 +1,18 @@
-"""DoubleCV and RODEO: REINFORCE-LOO with control variates made of ∇f at the other samples."""
+"""DoubleCV, RODEO and a DisARM of this kind: control variates made of ∇f at the other samples."""
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import contract
-from disarm_jax.estimators.estimator import Estimator
-from disarm_jax.estimators.slopes import from_slopes
+from disarm_jax.estimators import options
+from disarm_jax.estimators.antithetic import stacked_pairs
+from disarm_jax.estimators.estimator import EstimatorInfo, SlopeEstimator
+from disarm_jax.estimators.score_function import independent
 
-_WHO = "DoubleCV and RODEO"
 
-
-@contract.factory
-def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> Estimator:
+def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimator:
     """DoubleCV (Titsias & Shi, 2022): each sample's f is corrected by the slope of f at the other samples.
 
     REINFORCE-LOO on t_k = f_k + a ḡ_{−k}ᵀ(b_k − p), with ḡ_{−k} the mean of ∇f over the others, less a ḡ ⊙ p(1−p).
@@ -29,29 +26,33 @@ def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> Estimator:
       init_scale: a at the start.
 
     Example:
-      >>> est = dj.double_cv(init_scale=-1.0)
+      >>> est = dj.make_estimator("double_cv", init_scale=-1.0)
       >>> params = est.init(jax.random.key(0), jnp.zeros(3))
       >>> out = est.apply(params, jax.random.key(1), jnp.zeros(3), lambda b: b @ jnp.array([4.0, 8.0, 12.0]))
       >>> print(out.grad)  # exact for a linear f
       [1. 2. 3.]
     """
-    contract.at_least("num_samples", num_samples, 2)
-    contract.number("init_scale", init_scale, math.isfinite, "finite")
+    options.at_least("num_samples", num_samples, 2)
+    options.finite("init_scale", init_scale)
 
     def init(key, logits):
         return {"scale": jnp.asarray(init_scale, bernoulli.wide_dtype(bernoulli.as_logits(logits)))}
 
-    def draw(params, key, logits):
-        return bernoulli.sample(key, logits, num_samples), None
-
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.double_cv(logits, b, f_b, slope, params["scale"])
 
-    return from_slopes(_WHO, draw, gradient, init=init)
+    info = EstimatorInfo(
+        "double_cv",
+        evaluations=num_samples,
+        paper="Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022",
+        advice="When f is differentiable and close to linear; one number to learn.",
+        needs_grad=True,
+    )
+    sampler = independent(num_samples)
+    return SlopeEstimator(init=init, sampler=sampler, formula=gradient, tunables=("scale",), info=info)
 
 
-@contract.factory
-def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -> Estimator:
+def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -> SlopeEstimator:
     """RODEO (Shi et al., 2022): control variates from a discrete Stein operator and a learnt function of f and ∇f.
 
     The Stein operator (Ah)(b) = 1/D Σ_i q_i(¬b_i) [h(b^{¬i}) − h(b)] has mean zero for every h, and
@@ -68,33 +69,92 @@ def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -
       hidden: units of H, a network from two numbers to two with one hidden layer of LeakyReLU(0.3).
 
     Example:
-      >>> est = dj.rodeo(hidden=8)
+      >>> est = dj.make_estimator("rodeo", hidden=8)
       >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
       >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: (b**2).sum(-1))
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    contract.at_least("num_samples", num_samples, 2)
-    contract.number("init_scale", init_scale, math.isfinite, "finite")
-    contract.at_least("hidden", hidden, 1)
+    options.at_least("num_samples", num_samples, 2)
+    options.finite("init_scale", init_scale)
+    options.at_least("hidden", hidden, 1)
 
     def init(key, logits):
         dtype = bernoulli.wide_dtype(bernoulli.as_logits(logits))
         scale = jnp.asarray(init_scale, dtype)
         return {"baseline_scale": scale, "control_scale": scale, "network": _init_network(key, hidden, dtype)}
 
-    def draw(params, key, logits):
-        return bernoulli.sample(key, logits, num_samples), None
-
     def gradient(params, logits, b, noise, f_b, slope):
         h, h_flipped = _stein_functions(params, b.astype(slope.dtype), f_b.astype(slope.dtype), slope)
         return formulas.rodeo(logits, b, f_b, h, h_flipped)
 
-    return from_slopes(_WHO, draw, gradient, init=init)
+    info = EstimatorInfo(
+        "rodeo",
+        evaluations=num_samples,
+        paper="Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022",
+        advice="When f is differentiable and costs far more than a small network at every bit, which learns alongside.",
+        needs_grad=True,
+    )
+    tunables = ("baseline_scale", "control_scale", "network")
+    return SlopeEstimator(init=init, sampler=independent(num_samples), formula=gradient, tunables=tunables, info=info)
+
+
+def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: float = 1.0) -> SlopeEstimator:
+    """DisARM on f less a linear function, for each pair with the mean slope of f at the other pairs.
+
+    Pair k is applied to f(b) − λ sᵀ(b − p), s the mean of ∇f over the other pairs, and λ s ⊙ p(1 − p) is added.
+    Unbiased for every λ, since a pair does not see its own slope; two evaluations of f per pair and none at the mean: f
+    is differentiated where it is evaluated anyway.
+
+    `params` is `{"scale": (λ,)}`, learnt by descending `variance_loss`.
+
+    Args:
+      num_pairs: number of antithetic pairs, independent of each other, at least 2.
+      init_scale: λ at the start.
+
+    Example:
+      >>> est = dj.make_estimator("disarm_taylor_cross")
+      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
+      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: 2 * b.sum(-1))
+      >>> out.grad[0]  # exact for a linear f
+      Array([0.5, 0.5, 0.5], dtype=float32)
+    """
+    options.at_least("num_pairs", num_pairs, 2)
+    options.finite("init_scale", init_scale)
+
+    def init(key, logits):
+        return {"scale": (jnp.asarray(init_scale, bernoulli.wide_dtype(bernoulli.as_logits(logits))),)}
+
+    def gradient(params, logits, b, noise, f_b, slope):
+        slopes = sum(jnp.split(0.5 * slope, 2))  # of each pair
+        others = (jnp.sum(slopes, axis=0, keepdims=True) - slopes) / (num_pairs - 1)
+        linear = jnp.sum(jnp.concatenate([others, others]) * bernoulli.score(logits, b), axis=-1)
+
+        def disarm(values):
+            return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(values, 2)), axis=0)
+
+        scale = jnp.asarray(params["scale"][0], logits.dtype)
+        return disarm(f_b) - scale * (disarm(linear) - jnp.mean(slopes, axis=0) * bernoulli.variance(logits))
+
+    info = EstimatorInfo(
+        "disarm_taylor_cross",
+        evaluations=2 * num_pairs,
+        paper="disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, 2022",
+        advice="When f can be differentiated at bits but means nothing between them.",
+        needs_grad=True,
+    )
+    return SlopeEstimator(
+        init=init,
+        sampler=stacked_pairs(num_pairs),
+        formula=gradient,
+        tunables=("scale",),
+        tuned_by_logits=True,
+        info=info,
+    )
 
 
 def _stein_functions(params: Any, b: jax.Array, f_b: jax.Array, slope: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """a h¹_{−k} and c h²_{−k} at b_k, `[2, K, *batch]`, and with each of its bits flipped, `[2, K, *batch, D]`.
+    """Returns a h¹_{−k} and c h²_{−k} at b_k, `[2, K, *batch]`, and with each of its bits flipped, `[2, K, *batch, D]`.
 
     A flip of bit i moves ∇fᵀ(y − b_j) by ∂_i f(b_j) (1 − 2 b_i).
     """
@@ -113,7 +173,7 @@ def _stein_functions(params: Any, b: jax.Array, f_b: jax.Array, slope: jax.Array
 
 
 def _init_network(key: jax.Array, hidden: int, dtype: jnp.dtype) -> dict:
-    """H: Glorot-uniform weights and zero biases."""
+    """Returns the weights of H, Glorot-uniform, and its biases, zero."""
     glorot, keys = jax.nn.initializers.glorot_uniform(), jax.random.split(key)
     return {
         "hidden": {"kernel": glorot(keys[0], (2, hidden), dtype), "bias": jnp.zeros(hidden, dtype)},
@@ -122,7 +182,7 @@ def _init_network(key: jax.Array, hidden: int, dtype: jnp.dtype) -> dict:
 
 
 def _apply_network(params: Any, step: jax.Array, f_b: jax.Array) -> jax.Array:
-    """H(∇fᵀ(y − b), f(b)), `[..., 2]`; f_b broadcasts against the steps."""
+    """Returns H(∇fᵀ(y − b), f(b)), `[..., 2]`; f_b broadcasts against the steps."""
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, step.dtype), params)
     from_step, from_f = (bernoulli.lift(kernel, step.ndim + 1) for kernel in params["hidden"]["kernel"])
     bias = bernoulli.lift(params["hidden"]["bias"], step.ndim + 1)

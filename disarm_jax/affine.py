@@ -1,0 +1,59 @@
+"""Finds out by tracing whether a function is affine in its argument."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# Linear in all operands together; in the first operand, whatever the others are; in each of two operands.
+_LINEAR = {
+    *("add", "add_any", "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "cumsum"),
+    *("neg", "optimization_barrier", "pad", "pvary", "reduce_sum", "reshape", "rev", "sharding_constraint", "slice"),
+    *("squeeze", "sub", "transpose"),
+}
+_LINEAR_IN_FIRST = {"div", "dynamic_slice", "gather"}
+_BILINEAR = {"conv_general_dilated", "dot_general", "mul"}
+_CALLS = {"checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "jit", "pjit", "remat2"}
+
+
+def why_not_affine(function: Callable, example: jax.Array) -> str | None:
+    """Returns None if a function is seen to be affine, else the reason in words.
+
+    Args:
+      function: from an array to a pytree of arrays.
+      example: an argument, of which shape and dtype matter.
+    """
+    jaxpr = jax.make_jaxpr(function)(example).jaxpr
+    try:
+        _depends(jaxpr, [True])
+    except _NotAffineError as error:
+        return str(error)
+    return None
+
+
+class _NotAffineError(Exception):
+    pass
+
+
+def _depends(jaxpr: Any, arguments: list[bool]) -> list[bool]:
+    """Returns which results depend on arguments that do. Raises _NotAffineError if one does not affinely."""
+    dependent = {var for var, depends in zip(jaxpr.invars, arguments, strict=True) if depends}
+    for eqn in jaxpr.eqns:
+        depends = [not hasattr(var, "val") and var in dependent for var in eqn.invars]
+        if not any(depends):
+            continue
+        name, inner = eqn.primitive.name, eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+        if name in _CALLS and inner is not None:
+            results = _depends(getattr(inner, "jaxpr", inner), depends)
+        elif (
+            name in _LINEAR
+            or (name in _LINEAR_IN_FIRST and depends[0] and not any(depends[1:]))
+            or (name in _BILINEAR and sum(depends) == 1)
+            or (name == "select_n" and not depends[0])
+        ) and all(jnp.issubdtype(var.aval.dtype, jnp.floating) for var in eqn.outvars):
+            results = [True] * len(eqn.outvars)
+        else:
+            raise _NotAffineError(f"it applies {name!r} to what depends on b")
+        dependent.update(var for var, depends in zip(eqn.outvars, results, strict=True) if depends)
+    return [not hasattr(var, "val") and var in dependent for var in jaxpr.outvars]

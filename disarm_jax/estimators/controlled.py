@@ -1,0 +1,159 @@
+"""Estimators with a control variate: terms of mean zero, made of the base's samples, are subtracted from its gradient."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli
+from disarm_jax.estimators import calling, options
+from disarm_jax.estimators.estimator import Derived, Estimator, Function, Init, Outcome, SampleEstimator, Samples
+from disarm_jax.estimators.first_order import vary_like
+from disarm_jax.structure import Composed, Parts, as_composed, parts_at
+
+
+class Control(Protocol):
+    """What is known of f around the samples of a base.
+
+    Attributes:
+      num_terms: number of terms, each with a scale λ of its own.
+      random: whether `terms` needs a key.
+    """
+
+    num_terms: int
+    random: bool
+
+    def check(self, base: SampleEstimator) -> None:
+        """Raises ValueError if it cannot be the control variate of a base."""
+        ...
+
+    def point(self, logits: jax.Array, b: jax.Array) -> jax.Array:
+        """Returns `[*batch, D]`, a point at which f is expanded; in a chain, the later layers are at the means there."""
+        ...
+
+    def terms(
+        self,
+        est: "Controlled",
+        params: Any,
+        key: jax.Array | None,
+        f: Composed,
+        logits: jax.Array,
+        samples: Samples,
+        parts: Parts,
+        has_aux: bool,
+    ) -> tuple[jax.Array | None, list[jax.Array]]:
+        """Returns a constant `[*batch]` to subtract from f, or None, and terms `[*batch, D]` of mean zero.
+
+        Args:
+          est: the estimator.
+          params: the base's.
+          key: consumed; None if it is not `random`.
+          f: outer and inner.
+          logits: `[*batch, D]`.
+          samples: the base's.
+          parts: inner(b) and b at the samples.
+          has_aux: whether f returns a pair.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Controlled(Derived):
+    """An estimator of samples with a control variate: base(f) − Σ_j λ_j term_j, unbiased for every λ if the base is.
+
+    `params` is `{"base": the base's, "scale": (λ_1, …)}`, learnt by descending `variance_loss`.
+
+    Attributes:
+      base: the estimator whose samples and formula are used.
+      control: the terms.
+      init_scale: λ at the start.
+    """
+
+    base: SampleEstimator
+    control: Control
+    init_scale: tuple[float, ...]
+    tunables: tuple[str, ...] = ("scale",)
+    tuned_by_logits: bool = True
+    init: Init = dataclasses.field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derives what follows from the parts. Raises TypeError or ValueError if they do not fit."""
+        self.control.check(check_base(self.base))
+        object.__setattr__(self, "event_ndim", self.base.event_ndim)
+        object.__setattr__(self, "init", self.init_params)
+        super().__post_init__()
+
+    @property
+    def moves_samples(self) -> bool:
+        """Whether the base's tunables change the distribution of the samples."""
+        return self.base.moves_samples
+
+    def init_params(self, key: jax.Array, logits: jax.Array) -> dict:
+        """Makes the base's tunables and the scales, float32 or wider."""
+        dtype = bernoulli.wide_dtype(self.check_logits(logits))
+        scales = tuple(jnp.asarray(scale, dtype) for scale in self.init_scale)
+        return {"base": self.base.init(key, logits), "scale": scales}
+
+    def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
+        """Draws, evaluates f at the samples, and once more for the control variate."""
+        logits = self.check_logits(logits, params)
+        base_key, *control_key = split_if(self.control.random, key)
+        f, own = as_composed(f), base_params(params)
+        samples = self.base.draw(own, base_key, logits)
+        parts = parts_at(f, samples.b)
+        rows = self.base.rows_of(samples)
+        f_b, aux = calling.evaluate(lambda parts: f.outer(*parts), parts, rows, has_aux)
+        grad = self.gradient(params, *(control_key or [None]), f, logits, samples, parts, f_b, has_aux)
+        estimate = self.base.finish(logits, f_b, grad)
+        return Outcome(estimate, logits, self.base.of_draws(aux), self.base.log_prob_of(own, logits, samples))
+
+    def gradient(
+        self,
+        params: Any,
+        key: jax.Array | None,
+        f: Composed,
+        logits: jax.Array,
+        samples: Samples,
+        parts: Parts,
+        f_b: jax.Array,
+        has_aux: bool,
+    ) -> jax.Array:
+        """Returns the base's gradient from f_b `[N, *batch]` less the control variate; see `Control.terms`."""
+        own, alpha = base_params(params), bernoulli.stop_and_widen(logits)
+        around, parts = vary_like((logits, parts), f_b)  # under shard_map, f may differ between devices
+        constant, terms = self.control.terms(self, own, key, f, around, samples, parts, has_aux)
+        wide_f, _ = calling.widen(lax.stop_gradient(f_b), logits)
+        if constant is not None:
+            wide_f = wide_f - constant[None].astype(wide_f.dtype)
+        grad = self.base.formula(own, alpha, *samples, wide_f)
+        for scale, term in zip(params["scale"], terms, strict=True):
+            grad = grad - jnp.asarray(scale).astype(term.dtype) * term
+        return grad
+
+
+def base_params(params: Any) -> Any:
+    """Returns the base's tunables; `params` may leave them out if there are none."""
+    return params.get("base", ())
+
+
+def split_if(random: bool, key: jax.Array) -> list[jax.Array]:
+    """Returns the key, and if another one is needed two keys made of it."""
+    return list(jax.random.split(key)) if random else [key]
+
+
+def check_base(base: Estimator) -> SampleEstimator:
+    """Returns the base of a control variate.
+
+    Raises:
+      TypeError: if it is no estimator.
+      ValueError: if it calls f itself.
+    """
+    options.check_estimator("a control variate", base)
+    if not isinstance(base, SampleEstimator):
+        raise ValueError(
+            f"base must not differentiate f itself, got {base.name}: accepted are estimators of samples, such as "
+            "dj.disarm()"
+        )
+    return base

@@ -1,0 +1,47 @@
+"""Differentiates an expectation by an estimator."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax.estimators import calling, options
+from disarm_jax.estimators.estimator import Estimator
+
+
+def expectation(est: Estimator, *, has_aux: bool = False) -> Callable:
+    """Makes E f(b) a function that JAX can differentiate, in reverse and in forward mode.
+
+    Args:
+      est: an estimator.
+      has_aux: whether f returns a pair `(f_b, aux)`. The result is then a pair as well, with every leaf of aux averaged
+        over the samples; use it with `jax.grad(…, has_aux=True)` after reducing the batch.
+
+    Returns:
+      A function `(params, key, logits, f) -> [*batch]`. Its value is `Estimate.value`. Its derivative with respect to
+      the logits is `Estimate.grad` plus that of f's own dependence on them, and with respect to anything else that f
+      closes over the ordinary one. First derivatives only: those of the gradient with respect to logits are zero. No
+      gradient reaches `params`: see `variance_loss`. For an estimator from `hierarchical`, a `Chain` stands for the
+      logits, and the derivative reaches whatever its layers close over.
+
+    Raises:
+      TypeError: if `est` is no estimator.
+
+    Example:
+      >>> def objective(logits, weights, key):
+      ...     f = lambda b: (b @ weights) ** 2
+      ...     return dj.expectation(dj.disarm())((), key, logits, f).mean()
+      >>> grads = jax.grad(objective, argnums=(0, 1))(jnp.zeros((5, 3)), jnp.ones(3), jax.random.key(0))
+      >>> [g.shape for g in grads]
+      [(5, 3), (3,)]
+    """
+    options.check_estimator("expectation", est)
+
+    def estimate(params: Any, key: jax.Array, logits: Any, f: Callable) -> Any:
+        out = est.outcome(lax.stop_gradient(params), key, logits, f, has_aux)
+        value = calling.attach(out.estimate.value, out.estimate.grad, out.logits)
+        return (value, jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), out.aux)) if has_aux else value
+
+    return estimate

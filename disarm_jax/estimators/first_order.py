@@ -1,0 +1,118 @@
+"""How f is differentiated: once, at points that carry no derivative of their own, and with nothing else following.
+
+An estimator uses ∇f as a number. If f were differentiated as it is, an outer derivative with respect to what f closes
+over, the weights of a decoder, would differentiate the backward pass of f as well, before anything can stop it. Many
+functions cannot be differentiated twice, and none should have to be. So f is first traced to a program in which the
+closed-over values are inputs, and only the points remain differentiable.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+
+
+def detached(f: Callable, *args: Any) -> tuple:
+    """Returns f and its arguments, ready to be differentiated: `jax.vjp(*detached(f, x))`.
+
+    The new f depends on its arguments alone: whatever the given one closes over carries no derivative, so that f needs
+    no second derivative where an outer one is taken with respect to its closure. What is to be differentiated besides
+    the points, such as the tunables of an estimator, must be an argument.
+
+    Args:
+      f: a pure function of arrays, or of pytrees of them. It is called once.
+      *args: where it is differentiated. The new f takes arguments of the same shapes only.
+
+    Returns:
+      The tuple `(new f, *args)`.
+
+    Raises:
+      TypeError: if f changes the state of a module.
+    """
+    program, rebuild = _trace(f, args)
+    return rebuild(program, lax.stop_gradient(program.consts)), *args
+
+
+def vjp(f: Callable, points: Any, *, has_aux: bool = False) -> tuple:
+    """Does what `jax.vjp` does, but only what f returns is differentiable in what f closes over; its pullback is not.
+
+    f is called once in Python, and its program runs twice, for the value and for the pullback. Under jit XLA merges
+    what the two have in common, unless f contains loops or functions that are opaque to it.
+
+    Args:
+      f: as in `detached`.
+      points: an array or a pytree of arrays.
+      has_aux: whether f returns a pair `(out, aux)`.
+
+    Returns:
+      `(out, pullback)`, or `(out, pullback, aux)` with `has_aux`.
+    """
+    program, rebuild = _trace(f, (points,))
+    found = rebuild(program, program.consts)(points)
+    out, aux = found if has_aux else (found, None)
+    varying = vary_like(points, out)
+    if varying is points:
+        call = rebuild(program, lax.stop_gradient(program.consts))
+    else:  # a program is of fixed types, to which the axes of a mesh belong
+        call, _ = detached(f, varying)
+    _, pull, *_ = jax.vjp(call, varying, has_aux=has_aux)
+    return (out, pull, aux) if has_aux else (out, pull)
+
+
+def vary_like(x: Any, *others: Any) -> Any:
+    """Returns x, marked as varying over those mesh axes of `jax.shard_map` over which any of the others varies.
+
+    The derivative with respect to a value that is the same on all devices is the sum of the devices' own. Where each
+    device has its own samples, or f its own data, each needs its own derivative: differentiate at
+    `vary_like(x, samples, f_b)`. Outside of `jax.shard_map` it returns x itself.
+    """
+    axes = frozenset().union(*(_varying_axes(leaf) for leaf in jax.tree.leaves(others)))
+    if all(axes <= _varying_axes(leaf) for leaf in jax.tree.leaves(x)):
+        return x
+    return jax.tree.map(lambda leaf: _vary(leaf, tuple(sorted(axes - _varying_axes(leaf)))), x)
+
+
+@contextlib.contextmanager
+def stateless_f() -> Iterator[None]:
+    """Raises TypeError that says in words that f must be pure, where Flax NNX refuses to change a module's state inside a transformation."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "TraceContextError":  # of Flax, which is not imported here
+            raise
+        raise TypeError(
+            f"f changes the state of a module ({error}), but must be a pure function where an estimator differentiates "
+            "it. Draw dropout masks and other random numbers outside of f and let f close over them; or split the "
+            "module by nnx.split outside of f and merge it inside by nnx.merge(…, copy=True); or switch the randomness "
+            "off by module.eval()"
+        ) from error
+
+
+def _trace(f: Callable, args: tuple) -> tuple[Any, Callable]:
+    """Returns the program of f, whose constants are what f closes over, and a function that makes both callable."""
+
+    def fresh(*args: Any) -> Any:  # JAX would remember the program of f itself, and what it closed over then
+        return f(*args)
+
+    with stateless_f():
+        program, shapes = jax.make_jaxpr(fresh, return_shape=True)(*args)
+    structure = jax.tree.structure(shapes)
+
+    def rebuild(program: Any, constants: Any) -> Callable:
+        flat = jaxpr_as_fun(program.replace(consts=constants))
+        return lambda *args: jax.tree.unflatten(structure, flat(*jax.tree.leaves(args)))
+
+    return program, rebuild
+
+
+def _varying_axes(x: Any) -> frozenset:
+    """Returns the mesh axes of `jax.shard_map` over which x varies; releases of JAX differ in where they write that."""
+    kind = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+    return getattr(getattr(kind, "manual_axis_type", kind), "varying", getattr(kind, "vma", frozenset()))
+
+
+def _vary(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    return lax.pcast(x, axes, to="varying") if hasattr(lax, "pcast") else lax.pvary(x, axes)

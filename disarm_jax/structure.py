@@ -1,0 +1,405 @@
+"""How to say that f has structure, of which control variates make use: `Composed`, `MLP`, and `LayerSum` for chains.
+
+All other estimators see a function. An f whose structure is wrong or missing is never biased by it: what is known of
+inner is its weights, or is found by tracing it, and what is approximate only changes the variance.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli
+from disarm_jax.affine import why_not_affine
+from disarm_jax.estimators import calling
+
+_structure_is_lost = contextvars.ContextVar("structure_is_lost", default=False)
+
+
+@contextlib.contextmanager
+def _unstructured() -> Iterator[None]:
+    """While a plain function is called for an estimator that would have made use of a structure."""
+    token = _structure_is_lost.set(True)
+    try:
+        yield
+    finally:
+        _structure_is_lost.reset(token)
+
+
+def _warn_if_hidden(f: Any) -> None:
+    if _structure_is_lost.get():
+        warnings.warn(
+            f"a {type(f).__name__} was called inside another function, which hides its structure from the estimator. "
+            f"Pass the {type(f).__name__} itself; auxiliary output can be returned by its own functions.",
+            stacklevel=3,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """f(b) = outer(inner(b), b), callable like any f, with a structure that control variates make use of.
+
+    To an estimator that expands f, at the mean (`taylor`) or between the samples of a pair (`midpoint`), inner is what
+    the bits enter through, computed once for f and its expansion together, and outer is all that is differentiated.
+    Choose inner such that outer is cheap: for a VAE inner gives the logits of the pixels, and outer also sees the bits
+    for the prior and log q. With an inner that knows its moments, such as `MLP`, slopes and curvatures are averaged
+    over what inner(b) may be, and follow f further than a tangent: several times less variance.
+
+    Whether inner is an affine function of b is found by tracing it. If it is, its differences and its value between
+    two samples are exact, at no cost. If not, it is linearised, for one more evaluation.
+
+    Attributes:
+      outer: `(a, b) -> [N, *batch]`, with a what inner returns. It must make sense at all real a, for it is also
+        evaluated where no inner(b) may ever be: let inner return logits, not probabilities.
+      inner: `[N, *batch, D]` to an array, or a pytree of arrays, of shapes `[N, *batch, …]`. It may have a method
+        `moments(p, v)` that returns the mean and the variance of inner(b), each like what it returns, for independent
+        bits with means p and variances v; they may be approximate.
+      affine: None finds out. True states that inner is affine, and is an error if tracing cannot confirm it; False
+        has it linearised.
+
+    Example:
+      >>> weights, target = jnp.ones((3, 4)), jnp.zeros(4)
+      >>> f = dj.Composed(lambda a, b: jnp.sum(jax.nn.softplus(a) - target * a, axis=-1) - b.sum(-1),
+      ...                 dj.MLP([(weights, jnp.zeros(4))]))
+      >>> f(jnp.zeros((2, 5, 3))).shape
+      (2, 5)
+      >>> est = dj.disarm_midpoint()
+      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
+      >>> est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), f).grad.shape
+      (5, 3)
+    """
+
+    outer: Callable
+    inner: Callable
+    _: dataclasses.KW_ONLY
+    affine: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Raises TypeError or ValueError if this cannot be a structure."""
+        _check_functions(self, "outer", "inner")
+        if self.affine not in (None, True, False):
+            raise ValueError(f"affine must be True, False or None, got {self.affine!r}")
+
+    def __call__(self, b: jax.Array) -> Any:
+        """Returns f at b."""
+        _warn_if_hidden(self)
+        return self.outer(self.inner(b), b)
+
+    def is_affine(self, b: jax.Array) -> bool:
+        """Returns whether inner is affine. Raises ValueError if it was said to be and tracing cannot confirm it."""
+        if self.affine is False:
+            return False
+        reason = why_not_affine(self.inner, b)
+        if reason and self.affine:
+            raise ValueError(f"affine=True, but inner cannot be seen to be affine: {reason}; leave affine out")
+        return not reason
+
+
+def _check_functions(f: Any, *names: str) -> None:
+    for name in names:
+        if not callable(getattr(f, name)):
+            raise TypeError(f"{name} must be a function, got {getattr(f, name)!r}")
+
+
+class Parts(NamedTuple):
+    """What outer takes: inner(b), and b; also slopes and variances of these."""
+
+    a: Any
+    b: jax.Array
+
+
+def as_composed(f: Callable) -> Composed:
+    """Returns f itself if it is composed; any other f is an outer function of the bits alone."""
+    if isinstance(f, Composed):
+        return f
+
+    def outer(a: tuple, b: jax.Array) -> Any:
+        with _unstructured():
+            return f(b)
+
+    return Composed(outer, lambda b: ())
+
+
+def parts_at(f: Composed, b: jax.Array) -> Parts:
+    """Returns inner(b) and b. Raises ValueError if inner does not return floats with a row for each sample."""
+    return Parts(_check_rows("inner", f.inner(b), b.shape[:-1]), b)
+
+
+def outer_of(name: str, f: Composed, batch: tuple[int, ...], has_aux: bool) -> Callable[[Parts], jax.Array]:
+    """Returns outer as a function of parts with any number of rows, without its auxiliary output.
+
+    Args:
+      name: of the estimator that differentiates it.
+      f: outer and inner.
+      batch: the axes behind the rows.
+      has_aux: whether outer returns a pair.
+    """
+
+    def outer(parts: Parts) -> jax.Array:
+        shape = (parts.b.shape[0], *batch)
+        return calling.evaluate_floats(name, lambda parts: f.outer(*parts), parts, shape, has_aux)[0]
+
+    return outer
+
+
+def moments_of(f: Composed) -> Callable[[jax.Array, jax.Array], tuple[Parts, Parts]] | None:
+    """Returns `(p, v) -> (mean, variance)` of the parts if inner knows its moments.
+
+    The function raises ValueError if they are not two pytrees of the shapes that inner returns.
+    """
+    known = getattr(f.inner, "moments", None)
+    if known is None:
+        return None
+
+    def moments(p: jax.Array, v: jax.Array) -> tuple[Parts, Parts]:
+        found, expected = known(p, v), jax.tree.map(jnp.shape, jax.eval_shape(f.inner, p))
+        if not isinstance(found, tuple) or len(found) != 2:
+            shapes = jax.tree.map(jnp.shape, found)
+            raise ValueError(f"moments must return a pair, mean and variance, got something of shapes {shapes}")
+        for name, part in zip(("mean", "variance"), found, strict=True):
+            shapes = jax.tree.map(jnp.shape, part)
+            if shapes != expected:
+                raise ValueError(
+                    f"moments must return a {name} of the shapes that inner returns, {expected}, got {shapes}"
+                )
+            _check_rows("moments", part, p.shape[:-1])
+        return Parts(found[0], p), Parts(found[1], v)
+
+    return moments
+
+
+def _check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
+    for leaf in jax.tree.leaves(found):
+        if jnp.shape(leaf)[: len(shape)] != shape or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise ValueError(
+                f"{name} must return floats of shape {shape} and any further axes, got {jnp.result_type(leaf)} of "
+                f"shape {jnp.shape(leaf)}"
+            )
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class MLP:
+    """Dense layers with an activation between them, from their weights, as the inner of `Composed`.
+
+    It computes x @ kernel + bias, activation, x @ kernel + bias, … and knows its moments: exact for a single layer,
+    else with every hidden unit taken for normal and independent of the others.
+
+    Attributes:
+      layers: pairs `(kernel, bias)`, `[D_in, D_out]` and `[D_out]`.
+      activation: elementwise, between the layers.
+      activation_moments: `(mean, variance) -> (mean, variance)` of the activation of a normal number, the first
+        differentiable in the mean. None takes three points of Gauss–Hermite quadrature.
+      scale, shift: the first layer sees scale · b + shift; (2, −1) for signs.
+      pool_variance: whether variances are averaged over all rows before each layer. They then cost a product with a
+        single row, whatever the batch is, but rows are no longer independent of each other: a row of NaN spoils all.
+
+    Example:
+      >>> decode = dj.MLP([(jnp.ones((3, 8)), jnp.zeros(8)), (jnp.ones((8, 4)), jnp.zeros(4))], jnp.tanh)
+      >>> decode(jnp.zeros((5, 3))).shape
+      (5, 4)
+    """
+
+    layers: Sequence[tuple[jax.Array, jax.Array]]
+    activation: Callable = jax.nn.relu
+    _: dataclasses.KW_ONLY
+    activation_moments: Callable | None = None
+    scale: float = 1
+    shift: float = 0
+    pool_variance: bool = False
+
+    def __call__(self, b: jax.Array) -> jax.Array:
+        """Maps `[..., D_in]` to `[..., D_out]`."""
+        x = self._seen(b)
+        for n, layer in enumerate(self.layers):
+            x = _dense(layer, self.activation(x) if n else x)
+        return x
+
+    def moments(self, p: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns mean and variance of the output, `[..., D_out]` each, from those of independent bits.
+
+        Derivatives in p pass through the mean alone.
+        """
+        through = self.activation_moments or self._quadrature
+        mean, variance = self._seen(p), self.scale**2 * lax.stop_gradient(v)
+        for n, layer in enumerate(self.layers):
+            if n:
+                mean, variance = through(mean, variance)
+            if self.pool_variance:
+                rows = tuple(range(variance.ndim - 1))
+                variance = jnp.mean(variance, axis=rows, keepdims=True)
+            mean, variance = _dense(layer, mean), variance @ layer[0] ** 2
+        return mean, jnp.broadcast_to(variance, mean.shape)
+
+    def squared(self, curvature: jax.Array) -> jax.Array:
+        """Returns Σ_j κ_j A_ji² for a single layer with the matrix A: the diagonal of Aᵀ diag(κ) A."""
+        ((kernel, _),) = self.layers
+        return curvature @ ((self.scale * kernel) ** 2).T
+
+    def _seen(self, b: jax.Array) -> jax.Array:
+        return b if (self.scale, self.shift) == (1, 0) else self.scale * b + self.shift
+
+    def _quadrature(self, mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        far = jnp.sqrt(3 * jnp.maximum(variance, 0)).astype(mean.dtype)
+        low, middle, high = self.activation(mean - far), self.activation(mean), self.activation(mean + far)
+        average = (4 * middle + low + high) / 6
+        spread = (4 * (middle - average) ** 2 + (low - average) ** 2 + (high - average) ** 2) / 6
+        return average, lax.stop_gradient(spread)
+
+
+def _dense(layer: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
+    """Applies a dense layer to rows that are flattened: XLA copies less in the backward pass than with more axes."""
+    kernel, bias = layer
+    return (x.reshape(-1, x.shape[-1]) @ kernel + bias[None]).reshape(*x.shape[:-1], kernel.shape[-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerSum:
+    """f(b_1, …, b_T) = Σ_t term_t(b_{t−1}, inner_t(b_t), b_t, logits_t), callable like any f of a `Chain`.
+
+    A term sees neighbouring layers only. The samples of a hierarchical estimator leave the trunk at different layers
+    and are copies of it before. The estimators of `hierarchical` compute the terms of shared layers once, and hand over
+    the logits that the bits were drawn from: for a VAE the image goes through the decoder twice, whatever T is. Control
+    variates expand in each layer only the two terms that depend on it, with the later layers at their means.
+
+    Attributes:
+      term: `(t, below, a, b, logits) -> [N, *batch]`, counting layers from 0, with b the samples `[N, *batch, D_t]`, a
+        what inner makes of them, below the samples of the layer before (None for t = 0), and logits those of b given
+        below. All arrays have N rows or one.
+      logits: `(t, below) -> logits`, the same as the layers of the chain.
+      inner: one function for each layer, as the inner of `Composed`; None: the terms get `()` for a.
+      stop_layers: whether f leaves out the derivative with respect to what the layers close over (that with respect to
+        below is always there: `logits` must stop its parameters, not its result).
+      aux: a function of (b_1, …, b_T) that returns auxiliary output; f then returns a pair.
+
+    Example:
+      >>> layers = [lambda x: x @ jnp.ones((4, 3)), lambda b: b @ jnp.ones((3, 2))]
+      >>> x = jnp.zeros((5, 4))
+      >>> f = dj.LayerSum(lambda t, below, a, b, logits: b.sum(-1) - dj.bernoulli.log_prob(logits, b),
+      ...                 lambda t, below: layers[t](below if t else x))
+      >>> out = dj.hierarchical("disarm").apply((), jax.random.key(0), dj.Chain(x, layers), f)
+      >>> [g.shape for g in out.grad]
+      [(5, 3), (5, 2)]
+    """
+
+    term: Callable
+    logits: Callable
+    _: dataclasses.KW_ONLY
+    inner: Sequence[Callable] | None = None
+    stop_layers: bool = False
+    aux: Callable | None = None
+
+    def __post_init__(self) -> None:
+        """Raises TypeError or ValueError if this cannot be a structure."""
+        _check_functions(self, "term", "logits")
+        if self.inner is not None and not (isinstance(self.inner, tuple | list) and all(map(callable, self.inner))):
+            raise TypeError(f"inner must be a sequence of functions, one for each layer, got {self.inner!r}")
+        if not isinstance(self.stop_layers, bool):
+            raise ValueError(f"stop_layers must be True or False, got {self.stop_layers!r}")
+
+    def __call__(self, b: tuple[jax.Array, ...]) -> Any:
+        """Returns f at b."""
+        _warn_if_hidden(self)
+        logits = [self.logits(t, b[t - 1] if t else None) for t in range(len(b))]
+        return self.with_aux(sum(self.terms(b, logits)[0]), b, self.aux is not None)
+
+    def with_aux(self, f_b: jax.Array, b: tuple[jax.Array, ...], has_aux: bool) -> Any:
+        """Returns the values of f, with `has_aux` in a pair. Raises TypeError if there is no auxiliary output."""
+        if has_aux and self.aux is None:
+            raise TypeError("with has_aux=True a LayerSum needs a function `aux` of the samples, got None")
+        return (f_b, self.aux(b)) if has_aux else f_b
+
+    def terms(
+        self, b: Sequence[jax.Array], logits: Sequence[jax.Array], rows: Sequence[int | None] | None = None
+    ) -> tuple[list[jax.Array], list[Any]]:
+        """Returns all terms and what inner gives, those of layer t for the first `rows[t]` samples only."""
+        terms, inner = [], []
+        for t, num in enumerate(rows or [None] * len(b)):
+            below, own = b[t - 1][:num] if t else None, b[t][:num]
+            inner.append(self.inner_of(t)(own))
+            terms.append(self.term(t, below, inner[t], own, logits[t]))
+            if terms[t].shape != own.shape[:-1]:
+                raise ValueError(
+                    f"term {t} must return one number per sample, shape {own.shape[:-1]}, got shape {terms[t].shape}"
+                )
+        return terms, inner
+
+    def inner_of(self, t: int) -> Callable:
+        """Returns the inner function of layer t."""
+        return self.inner[t] if self.inner else lambda b: ()
+
+    def given(self, logits: Sequence[jax.Array]) -> list[jax.Array]:
+        """Returns the logits of hard samples as the terms see them: samples carry no derivative, layers might."""
+        return [lax.stop_gradient(array) if self.stop_layers else array for array in logits]
+
+    def at_layer(self, t: int, points: Sequence[jax.Array], logits: Sequence[jax.Array]) -> Composed:
+        """Returns f as a function of the samples of layer t, the other layers at the points.
+
+        The logits of the next layer stay those of the points. So the slope of log q in its term is zero, which it is in
+        expectation, and its curvature too, which at fixed samples is not that of its expectation.
+
+        Args:
+          t: the layer.
+          points: one row for each layer.
+          logits: one row for each layer, those of the points.
+        """
+
+        def term(s: int, below: jax.Array | None) -> jax.Array:
+            return self.term(s, below, self.inner_of(s)(points[s]), points[s], logits[s])
+
+        below = [None, *points[:-1]]
+        constant = sum(term(s, below[s]) for s in range(len(points)) if s not in (t, t + 1))
+
+        def outer(a: Any, b: jax.Array) -> jax.Array:
+            own = self.term(t, below[t], a, b, logits[t]) + constant
+            return own + term(t + 1, b) if t + 1 < len(points) else own
+
+        return Composed(outer, self.inner_of(t))
+
+
+def sum_of_rows(terms: Sequence[jax.Array], shared: Sequence[jax.Array]) -> jax.Array:
+    """Returns Σ_t of terms `[N_t, *batch]`, with N_T = N; rows from N_t on share a term, `[1, *batch]`."""
+    num = terms[-1].shape[0]
+    filled = [
+        jnp.concatenate([term, jnp.broadcast_to(rest, (num - term.shape[0], *rest.shape[1:]))])
+        for term, rest in zip(terms, shared, strict=True)
+    ]
+    return sum(filled)
+
+
+def at_layer(f: Callable, t: int, points: Sequence[jax.Array], logits: Sequence[jax.Array]) -> Composed:
+    """Returns f of a chain as a function of layer t, the other layers at the points; see `LayerSum.at_layer`."""
+    if isinstance(f, LayerSum):
+        return f.at_layer(t, points, logits)
+
+    def f_t(b: jax.Array) -> Any:
+        rows = [jnp.broadcast_to(point, (b.shape[0], *point.shape[1:])) for point in points]
+        return f((*rows[:t], b, *rows[t + 1 :]))
+
+    return as_composed(f_t)
+
+
+def leaky_relu_moments(mean: jax.Array, variance: jax.Array, negative_slope: float) -> tuple[jax.Array, jax.Array]:
+    """Returns mean and variance of LeakyReLU(x) for a normal x, for `MLP.activation_moments`.
+
+    The derivative of the first in the mean is the mean slope. LeakyReLU(x) is s x + (1 − s) max(x, 0); the variance is
+    written such that no digits cancel far from the kink.
+    """
+    still, spread, kink = bernoulli.wide(lax.stop_gradient(mean)), bernoulli.wide(variance), 1 - negative_slope
+    std = jnp.sqrt(jnp.maximum(spread, 1e-12))
+    z = still / std
+    above, below = jax.scipy.special.ndtr(z), jax.scipy.special.ndtr(-z)
+    density = jnp.exp(-0.5 * z**2) / jnp.sqrt(2 * jnp.pi).astype(z.dtype)
+    value = negative_slope * still + kink * (still * above + std * density)
+    of_positive_part = (
+        spread * (above - density**2) + still**2 * above * below + still * std * density * (below - above)
+    )
+    of_both = spread * negative_slope * (negative_slope + 2 * kink * above) + kink**2 * of_positive_part
+    value, slope, of_both = (x.astype(mean.dtype) for x in (value, negative_slope + kink * above, of_both))
+    return value + slope * (mean - lax.stop_gradient(mean)), jnp.maximum(of_both, 0)
