@@ -77,8 +77,8 @@ def _disarm_of_choices(make_tree: Callable[[int], trees.SharedTree], logits, z, 
     logits, (z, z_tilde), (f_z, f_z_tilde), dtype = prepare(logits, (z, z_tilde), (f_z, f_z_tilde), event_ndim=2)
     tree = make_tree(logits.shape[-1])
     alpha = trees.node_logits(tree, logits)
-    (b, zero), (b_tilde, zero_tilde) = tree.branch_masses(z), tree.branch_masses(z_tilde)
-    reached, reached_tilde = b + zero, b_tilde + zero_tilde
+    b, reached = tree.choices(z)
+    b_tilde, reached_tilde = tree.choices(z_tilde)
     both = reached * reached_tilde * (b - b_tilde) * jax.nn.sigmoid(jnp.abs(alpha))
     one = reached * (1 - reached_tilde) * bernoulli.score(alpha, b)
     other = reached_tilde * (1 - reached) * bernoulli.score(alpha, b_tilde)

@@ -23,8 +23,7 @@ class Tree(abc.ABC):
     def branch_masses(self, mass: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Sums the classes' masses `[..., C]` in the 1-branch and in the 0-branch of each node, `[..., M]` each.
 
-        Nothing is subtracted, so that small sums of positive masses are accurate. For a one-hot class as the masses,
-        the sums are 1 at the branches on the way to that class, and 0 elsewhere.
+        Nothing is subtracted, so that small sums of positive masses are accurate.
         """
 
     @abc.abstractmethod
@@ -33,7 +32,26 @@ class Tree(abc.ABC):
 
 
 class SharedTree(Tree):
-    """A tree with C − 1 nodes that is the same for all variables."""
+    """A tree that is the same for all variables.
+
+    The 0-branch of a node has the classes start ≤ c < middle, and its 1-branch the classes middle ≤ c < stop.
+
+    Attributes:
+      start, middle, stop: int `[M]`, with M = C − 1.
+    """
+
+    start: np.ndarray
+    middle: np.ndarray
+    stop: np.ndarray
+
+    def choices(self, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the choices of one-hot classes `[..., C]` and whether they reach each node, as bits `[..., M]`."""
+        drawn = at_class(z, _iota(z))
+        start, middle, stop = (
+            bernoulli.lift(jnp.asarray(edge), z.ndim) for edge in (self.start, self.middle, self.stop)
+        )
+        one, zero = (middle <= drawn) & (drawn < stop), (start <= drawn) & (drawn < middle)
+        return one.astype(z.dtype), (one | zero).astype(z.dtype)
 
     @abc.abstractmethod
     def sums_above(self, one: jax.Array, zero: jax.Array) -> jax.Array:
@@ -44,6 +62,10 @@ class SharedTree(Tree):
 
 
 class _Sticks(SharedTree):
+    def __init__(self, num_classes: int):
+        self.start = np.arange(num_classes - 1, dtype=np.int32)
+        self.middle, self.stop = self.start + 1, np.full_like(self.start, num_classes)
+
     def branch_masses(self, mass):
         return lax.cumsum(mass, axis=mass.ndim - 1, reverse=True)[..., 1:], mass[..., :-1]
 
@@ -74,6 +96,7 @@ class _BalancedTree(SharedTree):
         start, middle, stop = np.concatenate(levels, axis=1)
         order = np.lexsort((-stop, start))
         self.level_order = order[(start < middle)[order]]  # the positions by levels of the nodes in preorder
+        self.start, self.middle, self.stop = (edge[self.level_order] for edge in (start, middle, stop))
         self.preorder = np.full_like(start, num_classes - 1)  # and the inverse
         self.preorder[self.level_order] = np.arange(num_classes - 1)
 
@@ -137,11 +160,8 @@ class _AscendingSticks(Tree):
 
 
 def sticks(num_classes: int) -> SharedTree:
-    """Returns the tree whose choice c, if it is reached, is between class c (0) and all later classes (1).
-
-    The computation does not depend on `num_classes`, which is an argument only for symmetry with `balanced_tree`.
-    """
-    return _Sticks()
+    """Returns the tree whose choice c, if it is reached, is between class c (0) and all later classes (1)."""
+    return _Sticks(num_classes)
 
 
 def balanced_tree(num_classes: int) -> SharedTree:

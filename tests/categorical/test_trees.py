@@ -44,12 +44,12 @@ def leaf(nodes, bits):
 def test_every_class_is_reached_by_its_own_choices(name, classes):
     """The nodes are in preorder, which is the order of their noise; the balanced tree has no long path."""
     tree, nodes = make(name, classes)
+    np.testing.assert_array_equal(np.stack([tree.start, tree.middle, tree.stop], axis=-1), nodes)
     one, zero = branches(nodes, classes)
     z = jnp.eye(classes)
-    b, not_b = tree.branch_masses(z)
+    b, reached = tree.choices(z)
     np.testing.assert_array_equal(b, one.T)
-    np.testing.assert_array_equal(not_b, zero.T)
-    reached = b + not_b
+    np.testing.assert_array_equal(reached, (one | zero).T)
     for unreached in (0, 1):
         np.testing.assert_array_equal(tree.follow(jnp.where(reached == 1, b, unreached)), z)
     if name == "balanced_tree":
