@@ -1,7 +1,9 @@
-"""The factorial Bernoulli distribution, from its logits: probabilities, noise, samples and couplings.
+"""Probabilities, noise, samples and couplings of the factorial Bernoulli distribution, computed from its logits.
 
-Logits have the shape `[*batch, D]`, samples `[N, *batch, D]` with the sample axis first. A sample is the sign of
-its logit plus logistic noise, b = 1[α + ε > 0], so that an antithetic partner 1[α − ε > 0] sees the same rounding.
+Logits have the shape `[*batch, D]`, samples `[N, *batch, D]` with the sample axis first. A sample is b = 1[α + ε > 0]
+with the logit α and logistic noise ε, so that its antithetic partner 1[α − ε > 0] is rounded in the same way.
+
+Functions that are not in `__all__` are helpers of this package.
 """
 
 import functools
@@ -11,11 +13,36 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+__all__ = [
+    "antithetic_pairs",
+    "conditional_logit",
+    "copula_samples",
+    "copula_weight",
+    "interpolated_copula_log_prob",
+    "interpolated_copula_samples",
+    "interpolated_log_prob",
+    "interpolated_pairs",
+    "log_prob",
+    "log_sigmoid",
+    "logistic_noise",
+    "sample",
+    "score",
+    "softplus",
+    "variance",
+]
+
 
 def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1) -> jax.Array:
-    """The logits as a JAX array, refused unless they are real floating numbers with the axes of an event.
+    """Converts logits to a JAX array.
 
-    An event, of which the probability is q(b), has one axis D of bits, or two, D variables of C classes.
+    Args:
+      logits: real floating-point numbers, `[*batch, D]` for bits or `[*batch, D, C]` for classes.
+      name: the name of the argument in error messages.
+      event_ndim: 1 for bits, 2 for classes.
+
+    Raises:
+      TypeError: if the logits are not real floating-point numbers.
+      ValueError: if they have fewer than `event_ndim` axes.
     """
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -27,34 +54,39 @@ def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1) -> j
 
 
 def wide_dtype(*arrays: jax.Array) -> jnp.dtype:
-    """The widest floating dtype among the arrays, float32 at the least: what noise and sums are computed in."""
+    """Returns the widest floating dtype of the arrays, but at least float32: noise and sums are computed in it."""
     floating = [a.dtype for a in arrays if jnp.issubdtype(a.dtype, jnp.floating)]
     return max([jnp.dtype(jnp.float32), *floating], key=lambda dtype: jnp.finfo(dtype).bits)
 
 
 def wide(x: jax.Array) -> jax.Array:
-    """x in float32 or wider."""
+    """Converts x to float32, unless it is wider."""
     return x.astype(wide_dtype(x))
 
 
 def stop_and_widen(logits: jax.Array) -> jax.Array:
-    """The logits of a distribution to sample from: float32 or wider, and nothing is differentiated through them."""
+    """Prepares logits for sampling: float32 or wider, and no derivative passes through them."""
     return wide(lax.stop_gradient(logits))
 
 
 def finite(logits: jax.Array) -> jax.Array:
-    """Logits of ±∞ as ±10,000, which are as certain, for what computes with them: a network would return NaN."""
+    """Replaces logits of ±∞ by ±10,000, which are equally certain.
+
+    A network that takes the logits as input would return NaN for infinite ones.
+    """
     return jnp.where(jnp.isinf(logits), jnp.sign(logits) * 1e4, logits)
 
 
 def lift(x: jax.Array, ndim: int) -> jax.Array:
-    """Adds leading axes of size one up to `ndim` axes: logits `[*batch, D]` beside samples `[N, *batch, D]`."""
+    """Adds leading axes of size one up to `ndim` axes, so that logits `[*batch, D]` match samples `[N, *batch, D]`."""
     return jnp.expand_dims(x, tuple(range(ndim - x.ndim)))
 
 
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
-    """log(1 + exp x), as in `jax.nn`, without its guards: in half the time on a CPU, where it is a tenth of a step.
+    """Computes log(1 + exp x) in half the time of `jax.nn.softplus` on a CPU, because it omits its special cases.
+
+    It takes about a tenth of the time of a training step there.
 
     >>> print(dj.bernoulli.softplus(jnp.array([0.0, 100.0])))
     [  0.6931472 100.       ]
@@ -68,51 +100,58 @@ def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tupl
 
 
 def log_sigmoid(x: jax.Array) -> jax.Array:
-    """log σ(x), accurate on both sides."""
+    """Computes log σ(x), accurately for large |x| of both signs."""
     return -softplus(-x)
 
 
 def log_prob(logits: jax.Array, b: jax.Array) -> jax.Array:
-    """log q(b), summed over the last axis; linear in b, so it is defined for relaxed b too.
+    """Computes log q(b), summed over the last axis; it is linear in b and so defined for relaxed b too.
 
     Args:
       logits: `[*batch, D]`, or anything that broadcasts against b.
       b: `[..., *batch, D]`, in {0, 1} or relaxed to [0, 1].
 
     Returns:
-      `[..., *batch]`. Both logarithms are taken of the logit, never of a rounded probability. Logits of ±∞ are bits
-      that are certain: they add nothing, or the most negative number if b contradicts them.
+      `[..., *batch]`. Both log p and log(1 − p) are computed from the logit, never from a rounded probability. A logit
+      of ±∞ means a certain bit: it contributes zero, or the most negative finite number if b contradicts it.
 
     >>> print(dj.bernoulli.log_prob(jnp.zeros(3), jnp.ones((2, 3))))
     [-2.0794415 -2.0794415]
     """
     largest = jnp.finfo(logits.dtype).max
-    logits = jnp.clip(logits, -largest, largest)  # 0 · ∞ would be NaN
+    logits = jnp.clip(logits, -largest, largest)  # because 0 · ∞ is NaN
     one, zero = log_sigmoid(logits), log_sigmoid(-logits)
-    if logits.ndim == 1:  # shared by all rows: products of matrices and vectors, in the derivative too
+    if logits.ndim == 1:  # shared by all rows, so that the sums are matrix-vector products, in the derivative too
         product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
         return product(b, one) + product(1 - b, zero)
     return jnp.sum(b * lift(one, b.ndim) + (1 - b) * lift(zero, b.ndim), axis=-1)
 
 
 def score(logits: jax.Array, b: jax.Array) -> jax.Array:
-    """∂ log q(b) / ∂ logits = b − p, per coordinate, without the cancellation of 1 − p at large logits."""
+    """Computes ∂ log q(b) / ∂ logits = b − p per coordinate, without the cancellation in 1 − p at large logits."""
     sign = 2 * b - 1
     return sign * jax.nn.sigmoid(-sign * lift(logits, b.ndim))
 
 
 def variance(logits: jax.Array) -> jax.Array:
-    """p(1 − p), per coordinate, which is also ∂p / ∂ logits."""
+    """Computes p(1 − p) per coordinate, which is also ∂p / ∂ logits."""
     return jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits)
 
 
 def logistic_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Standard logistic noise whose two tails are exactly alike; `key` is consumed.
+    """Draws standard logistic noise whose two tails are exactly symmetric.
 
-    `jax.random.logistic` spends its bits on one tail: in float32 its largest value is 15.9 and its smallest −87,
-    while antithetic sampling uses ε and −ε alike. Here one bit is the sign and the others are the tail probability
-    of |ε|, which reaches 22.9 in float32 (probability 1e-10). Narrower dtypes than float32 are refused: no comparison
-    should be made in them.
+    `jax.random.logistic` resolves only one tail: in float32 its largest value is 15.9 and its smallest −87, while
+    antithetic sampling uses ε and −ε equally. Here one random bit is the sign, and the others are the tail probability
+    of |ε|, which reaches 22.9 in float32 (probability 1e-10).
+
+    Args:
+      key: consumed.
+      shape: of the noise.
+      dtype: float32 or float64.
+
+    Raises:
+      TypeError: if the dtype is narrower than float32, in which noise and logits should not be compared.
     """
     bits = jnp.finfo(dtype).bits
     if bits < 32:
@@ -124,17 +163,20 @@ def logistic_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> 
 
 
 def open_uniform(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Uniform noise in the open interval (0, 1), both of whose logarithms are finite; `key` is consumed."""
+    """Draws uniform noise v in the open interval (0, 1): log v and log(1 − v) are finite; `key` is consumed."""
     return jax.random.uniform(key, shape, dtype, minval=jnp.finfo(dtype).tiny)
 
 
 def threshold(logits: jax.Array, noise: jax.Array) -> jax.Array:
-    """b = 1[α + ε > 0], compared in the noise's dtype, in the logits' dtype. No derivative passes through."""
+    """Computes b = 1[α + ε > 0] in the logits' dtype; the comparison is made in the noise's dtype.
+
+    No derivative passes through it.
+    """
     return (lift(logits.astype(noise.dtype), noise.ndim) + noise > 0).astype(logits.dtype)
 
 
 def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Independent samples `[num_samples, *batch, D]` in the logits' dtype; `key` is consumed.
+    """Draws independent samples `[num_samples, *batch, D]` in the logits' dtype; `key` is consumed.
 
     >>> print(dj.bernoulli.sample(jax.random.key(0), jnp.array([-40.0, 40.0]), 2))
     [[0. 1.]
@@ -145,7 +187,7 @@ def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
 
 
 def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Pairs 1[α + ε > 0], 1[α − ε > 0]: each is a sample, and they differ as often as a pair of samples can.
+    """Draws pairs 1[α + ε > 0], 1[α − ε > 0]: each is a sample, and they differ as often as any coupling allows.
 
     Args:
       key: consumed.
@@ -161,11 +203,12 @@ def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple
 
 
 def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Samples coupled by the Dirichlet copula (Dimitriev & Zhou, 2021): each has the law q, any two are antithetic.
+    """Draws samples coupled by the Dirichlet copula (Dimitriev & Zhou, 2021).
 
-    d ~ Dirichlet(1, …, 1), u_k = (1 − d_k)^{n−1} is uniform, and b_k is the rarer of the two bits where u_k < m, its
-    probability σ(−|α|). With d from exponential noise e and r = m^{1/(n−1)} that is r e_k > (1 − r) Σ_{j≠k} e_j, of
-    which both sides keep their digits for every logit and n. Two samples are an antithetic pair.
+    Each sample has the distribution q, and any two are negatively correlated; for n = 2 they are an antithetic pair.
+    With d ~ Dirichlet(1, …, 1), u_k = (1 − d_k)^{n−1} is uniform, and b_k is the rarer of the two bits if u_k < m,
+    where m = σ(−|α|) is its probability. With d computed from exponential noise e, and r = m^{1/(n−1)}, this condition
+    is r e_k > (1 − r) Σ_{j≠k} e_j, and both sides are accurate for every logit and n.
 
     Args:
       key: consumed.
@@ -187,24 +230,24 @@ def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.A
 
 
 def copula_weight(logits: jax.Array, num_samples: int) -> jax.Array:
-    """p(1−p) / P(b_j = 1, b_k = 0) of two of the samples of `copula_samples`, `[*batch, D]`; σ(|α|) for two samples.
+    """Computes p(1−p) / P(b_j = 1, b_k = 0) for any two of the n samples of `copula_samples`, `[*batch, D]`.
 
     With m and r as there, P(b_j = 1, b_k = 0) = m − max(2r − 1, 0)^{n−1} and m = r^{n−1}, so that the ratio is
-    (1−m) / (1 − max(2 − 1/r, 0)^{n−1}), whose denominator is at least ½.
+    (1−m) / (1 − max(2 − 1/r, 0)^{n−1}), whose denominator is at least ½. For n = 2 it is σ(|α|).
     """
     both = jnp.maximum(2 - jnp.exp(-_copula_log_root(logits, num_samples)), 0) ** (num_samples - 1)
     return jax.nn.sigmoid(jnp.abs(logits)) / (1 - both)
 
 
 def _copula_log_root(logits: jax.Array, num_samples: int) -> jax.Array:
-    """log r = log σ(−|α|) / (n−1)."""
+    """Computes log r = log σ(−|α|) / (n−1)."""
     return jax.nn.log_sigmoid(-jnp.abs(logits)) / (num_samples - 1)
 
 
 def interpolated_pairs(
     key: jax.Array, logits: jax.Array, beta: jax.Array, num_pairs: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Pairs that are antithetic with probability β and independent otherwise, decided per coordinate.
+    """Draws pairs that are antithetic with probability β and independent otherwise, decided per coordinate.
 
     Args:
       key: consumed.
@@ -225,11 +268,11 @@ def interpolated_pairs(
 
 
 def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, beta: jax.Array) -> jax.Array:
-    """log P_β(b_i, b̃_i) of the interpolated coupling, per coordinate; differentiable in β.
+    """Computes log P_β(b_i, b̃_i) of `interpolated_pairs` per coordinate; differentiable in β.
 
     With m = σ(−|α|) the probability of the rarer bit and s = 1 − m:
     P = m (s + β m) if the bits differ, m² (1 − β) if both are the rarer bit, s² − β m² if both are the likelier one.
-    Pairs that the coupling cannot produce (β = 1) have −∞, with a zero derivative instead of 0 · ∞.
+    Pairs of probability zero, which occur for β = 1, give −∞ with a derivative of zero instead of NaN.
     """
     logits, beta = lift(logits, b.ndim), lift(jnp.asarray(beta, logits.dtype), b.ndim)
     log_rare = log_sigmoid(-jnp.abs(logits))
@@ -242,7 +285,7 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
 
 
 def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Array, num_samples: int) -> jax.Array:
-    """As `copula_samples` with probability β and independent otherwise, decided per coordinate for all n samples.
+    """Draws samples as `copula_samples` with probability β, else independently, decided per coordinate for all n.
 
     Args:
       key: consumed.
@@ -263,12 +306,13 @@ def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Arr
 
 
 def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Array) -> jax.Array:
-    """log P_β(b_1i, …, b_ni) of `interpolated_copula_samples`, per coordinate; differentiable in β.
+    """Computes log P_β(b_1i, …, b_ni) of `interpolated_copula_samples` per coordinate; differentiable in β.
 
-    With m = σ(−|α|) the probability of the rarer bit and r the number of samples that have it, an independent group has
-    the probability m^r (1−m)^{n−r}, and a coupled one Δ_r more. That k ≥ 1 given samples all have the rarer bit has
-    m max(k − (k−1) m^{−1/(n−1)}, 0)^{n−1} instead of m^k, and Δ_r follows from these gaps by inclusion and exclusion.
-    Groups that cannot be drawn have −∞, with a zero derivative.
+    Let m = σ(−|α|) be the probability of the rarer bit and r the number of samples that have it. Independent samples
+    have the probability m^r (1−m)^{n−r}, and coupled ones this plus Δ_r. The probability that k ≥ 1 given samples all
+    have the rarer bit is m max(k − (k−1) m^{−1/(n−1)}, 0)^{n−1} if they are coupled, and m^k if they are independent.
+    Δ_r follows from the differences of these two by inclusion and exclusion. Groups of probability zero give −∞, with
+    a derivative of zero.
 
     Args:
       logits: `[*batch, D]`.
@@ -282,8 +326,10 @@ def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Arra
     log_rare = jax.nn.log_sigmoid(-jnp.abs(logits))
     rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
     count = jnp.sum((b == 1) == (logits[None] < 0), axis=0)
-    inverse_root = jnp.exp(jnp.minimum(-_copula_log_root(logits, num_samples), math.log(2)))  # at 2 all k > 1 vanish
-    # All is divided by m unless r is 0, so that nothing underflows before the logarithm.
+    inverse_root = jnp.exp(
+        jnp.minimum(-_copula_log_root(logits, num_samples), math.log(2))
+    )  # from 2 on, the terms of all k > 1 are zero
+    # Unless r is 0, all probabilities are divided by m, so that nothing underflows before the logarithm.
     gaps = [
         jnp.maximum(k - (k - 1) * inverse_root, 0) ** (num_samples - 1) - rare ** (k - 1)
         for k in range(2, num_samples + 1)
@@ -301,15 +347,19 @@ def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Arra
 
 
 def conditional_logit(logits: jax.Array, b: jax.Array, uniform: jax.Array) -> jax.Array:
-    """z̃ ~ Logistic(α, 1) given 1[z̃ > 0] = b, differentiable in the logits, dependence of the truncation included.
+    """Draws z̃ ~ Logistic(α, 1) given 1[z̃ > 0] = b, as in REBAR (Tucker et al., 2017); differentiable in the logits.
 
-    The textbook form α + logit(v′), v′ = v p + 1 − p or v (1 − p), overflows in float32 from |α| ≥ 8 on. With the
-    sign s = 2b − 1 it simplifies to s (softplus(s α + log v) − log(1 − v)), finite everywhere.
+    The derivative includes the dependence of the truncation on the logits. The usual form α + logit(v′), with
+    v′ = v p + 1 − p or v (1 − p), overflows in float32 from |α| = 8 on. With the sign s = 2b − 1 it simplifies to
+    s (softplus(s α + log v) − log(1 − v)), which is finite for every logit.
 
     Args:
       logits: `[*batch, D]`.
-      b: `[*batch, D]`, the bits to agree with.
+      b: `[*batch, D]`, the bits to condition on.
       uniform: v, `[*batch, D]` in the open unit interval, independent of b.
+
+    Returns:
+      z̃, `[*batch, D]`.
     """
     sign = 2 * b - 1
     return sign * (softplus(sign * logits + jnp.log(uniform)) - jnp.log1p(-uniform))

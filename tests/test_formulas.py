@@ -312,3 +312,10 @@ def test_any_coupling_of_any_logits_is_unbiased(logits, betas, seed):
     ours = dj.formulas.interpolated(jnp.asarray(logits), b, b_tilde, f(b), f(b_tilde), jnp.asarray(betas))
     mean, _ = exact.moments(probabilities, np.asarray(ours))
     np.testing.assert_allclose(mean, exact.gradient(logits, f), rtol=0, atol=1e-10)
+
+
+def test_public_names():
+    """Every public formula has an example; the checks that estimators use are not public."""
+    for name in dj.formulas.__all__:
+        assert ">>>" in getattr(dj.formulas, name).__doc__, name
+    assert not [name for name in dj.formulas.__all__ if name.startswith("check") or name.isupper()]

@@ -1,7 +1,8 @@
-"""The estimators for classes as formulas: arrays in, arrays out; no key, no f. As `disarm_jax.formulas` for bits.
+"""The estimators for classes as formulas: arrays in, arrays out, as `disarm_jax.formulas` for bits.
 
-`z`, `z_tilde` are one-hot `[..., D, C]`; `f_z`, `f_z_tilde` are `[...]`. The functions of a pair work on any leading
-axes; those of K samples take the sample axis first and sum it out. `logits` are `[*batch, D, C]`.
+`z` and `z_tilde` are one-hot of shape `[..., D, C]`; `f_z` and `f_z_tilde` have the shape `[...]`. A formula for a pair
+accepts any leading axes. A formula for K samples expects the sample axis first and sums over it. `logits` have the
+shape `[*batch, D, C]`.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,17 @@ from disarm_jax import bernoulli
 from disarm_jax.categorical import distribution, trees
 from disarm_jax.formulas.arrays import covariance, prepare
 
+__all__ = ["disarm_iw", "disarm_sb", "disarm_tree", "gumbel_softmax", "reinforce_loo", "reinmax", "straight_through"]
+
 
 def reinforce_loo(logits: jax.Array, z: jax.Array, f_z: jax.Array) -> jax.Array:
-    """REINFORCE with a leave-one-out baseline: 1/(K−1) Σ_k (f_k − f̄) ∂log q(z_k), where z_k − z̄ may stand for ∂log q.
+    """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(z_k).
+
+    It is computed as the sample covariance of f and z, as for bits.
 
     Args:
-      logits: `[*batch, D, C]`; only their dtype matters.
-      z: `[K, *batch, D, C]` independent samples, K ≥ 2.
+      logits: `[*batch, D, C]`; only their shape and dtype matter.
+      z: `[K, *batch, D, C]`, independent samples, K ≥ 2.
       f_z: `[K, *batch]`, f at z.
 
     Returns:
@@ -34,16 +39,17 @@ def reinforce_loo(logits: jax.Array, z: jax.Array, f_z: jax.Array) -> jax.Array:
 
 
 def disarm_sb(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Array, f_z_tilde: jax.Array) -> jax.Array:
-    """DisARM for the binary choices that break classes off a stick, one by one.
+    """DisARM-SB (Dong, Mnih & Tucker, 2021): DisARM for the binary choices of stick-breaking.
 
-    With α the logit of a choice and b, b̃ what the two samples chose, its gradient is ½ (f(z) − f(z̃)) times
-    (b − b̃) σ(|α|) if both have reached it, b − p if only z has, p − b̃ if only z̃ has, and 0 if none has. It is the
-    conditional expectation, given the classes, of DisARM for all the choices. The chain rule takes it to the logits.
+    Let α be the logit of a choice, p its probability, and b, b̃ the choices of the two samples. The gradient with
+    respect to α is ½ (f(z) − f(z̃)) times (b − b̃) σ(|α|) if both samples have reached the choice, b − p if only z has,
+    p − b̃ if only z̃ has, and 0 if neither has. This is the conditional expectation, given the classes, of DisARM for all
+    choices. The chain rule converts it to a gradient with respect to the logits of the classes.
 
     Args:
       logits: `[*batch, D, C]`.
       z, z_tilde: `[..., *batch, D, C]`, pairs of `antithetic_pairs` along `sticks`.
-      f_z, f_z_tilde: `[..., *batch]`, f at them.
+      f_z, f_z_tilde: `[..., *batch]`, f at z and z̃.
 
     Returns:
       `[..., *batch, D, C]`, one estimate for each pair.
@@ -57,7 +63,7 @@ def disarm_sb(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
 
 
 def disarm_tree(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Array, f_z_tilde: jax.Array) -> jax.Array:
-    """DisARM for the binary choices of a balanced tree; as `disarm_sb`, with pairs along `balanced_tree`.
+    """DisARM-Tree (Dong, Mnih & Tucker, 2021): as `disarm_sb`, with pairs along `balanced_tree`.
 
     >>> pair = jnp.array([[1.0, 0.0, 0.0]]), jnp.array([[0.0, 0.0, 1.0]])
     >>> grad = dj.categorical.formulas.disarm_tree(jnp.zeros((1, 3)), *pair, jnp.array(4.0), jnp.array(2.0))
@@ -81,17 +87,18 @@ def _disarm_of_choices(make_tree: Callable[[int], trees.SharedTree], logits, z, 
 
 
 def disarm_iw(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Array, f_z_tilde: jax.Array) -> jax.Array:
-    """REINFORCE-LOO of a coupled pair, ½ (f(z) − f(z̃)) (z − z̃) w, with the importance weight w = q(z) q(z̃) / P(z, z̃).
+    """DisARM-IW (Dong, Mnih & Tucker, 2021): REINFORCE-LOO of a coupled pair with an importance weight.
 
-    The pair comes from sticks in ascending order of the logits, where every pair of different classes is possible: all
-    choices but the last are for going on with a probability of ⅔ at least, so that both samples can do it. In that
-    order, w = σ(|α_n|) Π_{i<n} 1 / (1 − e^{−2 α_i}), with α_i ≥ 0 the logit of going on and n the first class of the
-    two. It is less than 2.
+    The estimate is ½ (f(z) − f(z̃)) (z − z̃) w with w = q(z) q(z̃) / P(z, z̃). The pair is drawn along sticks in ascending
+    order of the logits, for which every pair of different classes is possible: at all nodes but the last one with a
+    choice, the probability of going on to later classes is at least ⅔, so both samples can go on. In that order,
+    w = σ(|α_n|) Π_{i<n} 1 / (1 − e^{−2 α_i}) < 2, where α_i ≥ 0 is the logit of going on at class i and n is the
+    earlier one of the two classes.
 
     Args:
       logits: `[*batch, D, C]`, in any order.
       z, z_tilde: `[..., *batch, D, C]`, pairs of `antithetic_pairs` along `ascending_sticks(logits)`.
-      f_z, f_z_tilde: `[..., *batch]`, f at them.
+      f_z, f_z_tilde: `[..., *batch]`, f at z and z̃.
 
     Returns:
       `[..., *batch, D, C]`, one estimate for each pair.
@@ -102,11 +109,11 @@ def disarm_iw(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
     ['0.67', '0.00', '-0.67']
     """
     lifted, (z, z_tilde), (f_z, f_z_tilde), dtype = prepare(logits, (z, z_tilde), (f_z, f_z_tilde), event_ndim=2)
-    logits = lifted.reshape(jnp.shape(logits))  # as the sampler has them, so that the compiler sorts them only once
+    logits = lifted.reshape(jnp.shape(logits))  # of the sampler's shape, so that the compiler sorts them only once
     tree = trees.ascending_sticks(logits)
     rank, alpha = (bernoulli.lift(x, z.ndim) for x in (tree.rank, jnp.abs(trees.node_logits(tree, logits))))
     first = jnp.minimum(trees.at_class(z, rank), trees.at_class(z_tilde, rank))
-    # The last class, whose product may be infinite, is the first of two only if both are it: then any weight will do.
+    # The product for the last class may be infinite. It is used only if both samples are that class, and z − z̃ is zero.
     earlier = (rank < first) & (first < z.shape[-1] - 1)
     log_weight = jnp.where(earlier, -jnp.log1p(-jnp.exp(-2 * alpha)), 0)
     log_weight = jnp.where(rank == first, bernoulli.log_sigmoid(alpha), log_weight)
@@ -132,11 +139,13 @@ def straight_through(logits: jax.Array, slope: jax.Array) -> jax.Array:
 
 
 def gumbel_softmax(perturbed: jax.Array, slope: jax.Array, temperature: float) -> jax.Array:
-    """Gumbel-softmax (Jang et al.; Maddison et al., 2017), ∇f · ∂softmax(x/τ)/∂x: biased, the less the smaller τ is.
+    """Gumbel-softmax (Jang et al.; Maddison et al., 2017), ∇f · ∂softmax(x/τ)/∂x: biased.
+
+    The bias vanishes as τ → 0 if ∇f is taken at softmax(x/τ).
 
     Args:
       perturbed: x, `[..., D, C]`, logits plus Gumbel noise.
-      slope: `[..., D, C]`, ∇f at the largest of them as a sample, or at softmax(x/τ).
+      slope: `[..., D, C]`, ∇f at the sample, which is the class of the largest x, or at softmax(x/τ).
       temperature: τ.
 
     Returns:
@@ -152,12 +161,13 @@ def gumbel_softmax(perturbed: jax.Array, slope: jax.Array, temperature: float) -
 def reinmax(logits: jax.Array, z: jax.Array, slope: jax.Array) -> jax.Array:
     """ReinMax (Liu et al., 2023): biased unless f is at most quadratic in each variable.
 
-    Half of straight-through and half of ∂log q(z) (z − softmax) · ∇f(z): the trapezoidal rule for the differences of f,
-    where straight-through has Euler's. The same as the paper's 2 ∂softmax at (softmax + z)/2 less ½ ∂softmax.
+    The estimate is the mean of straight-through and ∂log q(z) (z − softmax) · ∇f(z). It approximates differences of f
+    by the trapezoidal rule, where straight-through uses Euler's method. It equals the form of the ReinMax paper,
+    2 ∂softmax at (softmax + z)/2 minus ½ ∂softmax.
 
     Args:
       logits: `[*batch, D, C]`.
-      z: `[..., *batch, D, C]` samples.
+      z: `[..., *batch, D, C]`, samples.
       slope: `[..., *batch, D, C]`, ∇f at z.
 
     Returns:
@@ -173,6 +183,6 @@ def reinmax(logits: jax.Array, z: jax.Array, slope: jax.Array) -> jax.Array:
 
 
 def _through_softmax(logits: jax.Array, slope: jax.Array) -> jax.Array:
-    """The slope times the derivative of the softmax."""
+    """Multiplies the slope by the derivative of the softmax."""
     p = jax.nn.softmax(logits, axis=-1)
     return p * (slope - jnp.sum(p * slope, axis=-1, keepdims=True))

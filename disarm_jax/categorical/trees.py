@@ -1,7 +1,7 @@
-"""Trees of binary choices that lead to one of C classes: at each node, a bit says into which of two branches to go.
+"""Trees of binary choices that lead to one of C classes: a bit at each node says which of two branches to take.
 
-A `Tree` is made of sticks, from which one class is broken off at a time, or a balanced tree.
-Time and memory are linear in C, but for sorting the classes of `ascending_sticks`.
+A `Tree` is either stick-breaking, which splits off one class at a time, or a balanced tree. Time and memory are linear
+in C, except that `ascending_sticks` sorts the classes in time C log C.
 """
 
 import abc
@@ -13,26 +13,28 @@ from jax import lax
 
 from disarm_jax import bernoulli
 
-FEW_CLASSES = 32  # up to here it takes less time on a CPU to compare all pairs of classes than to sort them
+FEW_CLASSES = 32  # up to this number, comparing all pairs of classes takes less time on a CPU than sorting them
 
 
 class Tree(abc.ABC):
-    """Binary choices that lead to one of C classes, on the last axis of all arrays, at M nodes."""
+    """A tree of binary choices at M nodes that leads to one of C classes; both are on the last axis of arrays."""
 
     @abc.abstractmethod
     def branch_masses(self, mass: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Sums of the classes' masses `[..., C]` in the branches of a 1 and of a 0 at each node, `[..., M]` each.
+        """Sums the classes' masses `[..., C]` in the 1-branch and in the 0-branch of each node, `[..., M]` each.
 
-        They are sums of positive numbers, so that small ones keep their digits.
+        Nothing is subtracted, so that small sums of positive masses are accurate.
         """
 
     @abc.abstractmethod
     def follow(self, b: jax.Array) -> jax.Array:
-        """The class that choices lead to, a one-hot `[..., C]` of their dtype, from bits `[..., M]`."""
+        """Returns the class that bits `[..., M]` lead to as a one-hot `[..., C]` of their dtype."""
 
 
 class SharedTree(Tree):
-    """The same tree for all variables, with nodes between the classes start ≤ c < middle and middle ≤ c < stop.
+    """A tree that is the same for all variables.
+
+    The 0-branch of a node has the classes start ≤ c < middle, and its 1-branch the classes middle ≤ c < stop.
 
     Attributes:
       start, middle, stop: int `[M]`, with M = C − 1.
@@ -43,7 +45,7 @@ class SharedTree(Tree):
     stop: np.ndarray
 
     def choices(self, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What one-hot classes `[..., C]` chose at each node, and whether they have reached it: bits `[..., M]`."""
+        """Returns the choices of one-hot classes `[..., C]` and whether they reach each node, as bits `[..., M]`."""
         drawn = at_class(z, _iota(z))
         start, middle, stop = (
             bernoulli.lift(jnp.asarray(edge), z.ndim) for edge in (self.start, self.middle, self.stop)
@@ -53,7 +55,10 @@ class SharedTree(Tree):
 
     @abc.abstractmethod
     def sums_above(self, one: jax.Array, zero: jax.Array) -> jax.Array:
-        """Sums `[..., C]` over the nodes above a class, of `one` or `zero`, `[..., M]`, whichever branch it is in."""
+        """Sums `one` or `zero` `[..., M]` over the nodes above each class `[..., C]`, depending on its branch there.
+
+        This is the transpose of `branch_masses`.
+        """
 
 
 class _Sticks(SharedTree):
@@ -73,10 +78,10 @@ class _Sticks(SharedTree):
 
 
 class _BalancedTree(SharedTree):
-    """Nodes are numbered in preorder: first a node, then all below it in the branch of a 0, then those of a 1.
+    """A balanced tree with nodes in preorder: a node, then all nodes below its 0-branch, then those below its 1-branch.
 
-    Computations go by the levels of a full tree, whose 2^depth leaves are the classes in their order, with empty ones
-    between. A node above an empty leaf, on the last level, leaves no choice and has no number.
+    Computations go level by level through a complete tree, whose 2^depth leaves are the classes in their order, with
+    empty leaves in between. A node above an empty leaf, on the last level, has no choice to make and no number.
     """
 
     def __init__(self, num_classes: int):
@@ -90,9 +95,9 @@ class _BalancedTree(SharedTree):
         self.class_at_leaf, self.leaf_of_class = np.where(full, edges[:-1], num_classes), np.flatnonzero(full)
         start, middle, stop = np.concatenate(levels, axis=1)
         order = np.lexsort((-stop, start))
-        self.level_order = order[(start < middle)[order]]  # of the nodes in preorder
+        self.level_order = order[(start < middle)[order]]  # the positions by levels of the nodes in preorder
         self.start, self.middle, self.stop = (edge[self.level_order] for edge in (start, middle, stop))
-        self.preorder = np.full_like(start, num_classes - 1)  # of the nodes by levels
+        self.preorder = np.full_like(start, num_classes - 1)  # and the inverse
         self.preorder[self.level_order] = np.arange(num_classes - 1)
 
     def branch_masses(self, mass):
@@ -109,7 +114,7 @@ class _BalancedTree(SharedTree):
         stop = start + num_classes
         for _ in range(self.depth):
             middle = (start + stop) // 2
-            # A single class that was found above the last level stays.
+            # A single class that was reached above the last level stays.
             one = (jnp.take_along_axis(b, node, axis=-1, mode="clip") == 1) | (start == middle)
             node = jnp.where(one, node + middle - start, node + 1)
             start, stop = jnp.where(one, middle, start), jnp.where(one, stop, middle)
@@ -126,10 +131,10 @@ class _BalancedTree(SharedTree):
 
 
 class _AscendingSticks(Tree):
-    """Sticks with a node for each class, whose place in the order of its variable is `rank`, int `[*batch, D, C]`."""
+    """Sticks with a node for each class; `rank`, int `[*batch, D, C]`, is its position in the order of its variable."""
 
     def __init__(self, logits: jax.Array):
-        logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)  # NaN comes last, so that samples stay one-hot
+        logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)  # with NaN last, samples stay one-hot
         self.few = logits.shape[-1] <= FEW_CLASSES
         index = _iota(logits)
         if self.few:
@@ -138,7 +143,7 @@ class _AscendingSticks(Tree):
             self.rank = jnp.sum(before, axis=-2, dtype=np.int32)
         else:
             self.order = jnp.argsort(logits, axis=-1).astype(np.int32)
-            # The inverse of the order; sorting once more would take fifty times as long.
+            # This inverts the permutation; a second sort would take fifty times as long.
             self.rank = jnp.put_along_axis(self.order, self.order, index, axis=-1, inplace=False)
 
     def branch_masses(self, mass):
@@ -155,39 +160,43 @@ class _AscendingSticks(Tree):
 
 
 def sticks(num_classes: int) -> SharedTree:
-    """Choice c, if it is reached, is between class c and all later ones."""
+    """Returns the tree whose choice c, if it is reached, is between class c (0) and all later classes (1)."""
     return _Sticks(num_classes)
 
 
 def balanced_tree(num_classes: int) -> SharedTree:
-    """Every choice is between two halves of the classes that are left, the first one the smaller if they differ."""
+    """Returns the tree whose choices are between the first half (0) and the second half (1) of the remaining classes.
+
+    If their number is odd, the first half is the smaller one.
+    """
     return _BalancedTree(num_classes)
 
 
 def ascending_sticks(logits: jax.Array) -> _AscendingSticks:
-    """Sticks for each variable in the ascending order of its own logits; equal ones in the order of the classes.
+    """Returns sticks in ascending order of the logits of each variable; equal logits keep the order of the classes.
 
-    Node c, of all C, belongs to class c: a choice between it and all classes that come later in that order. The one of
-    the last class is between it and nothing.
+    There are C nodes. The choice at node c is between class c (0) and all classes after it in that order (1). The last
+    class has a node too, at which there is no other class to choose.
     """
     return _AscendingSticks(logits)
 
 
 def node_logits(tree: Tree, logits: jax.Array) -> jax.Array:
-    """The logit of going into the branch of a 1, at each node: `[*batch, D, M]` from `[*batch, D, C]`."""
+    """Computes the logit of taking the 1-branch at each node, `[*batch, D, M]`, from logits `[*batch, D, C]`."""
     one, zero = tree.branch_masses(_masses(logits))
-    # Both are 0 below a node that is never reached.
+    # Both masses are 0 at a node that is never reached.
     return jnp.where(one == zero, jnp.zeros_like(one), jnp.log(one) - jnp.log(zero))
 
 
 def to_logits(tree: SharedTree, logits: jax.Array, grad: jax.Array) -> jax.Array:
-    """The chain rule: a gradient with respect to the nodes' logits as one with respect to the classes' logits.
+    """Converts a gradient with respect to the nodes' logits to one with respect to the classes' logits.
 
-    The derivative of a node's logit is a class's share of its branch, negative in the branch of a 0.
+    By the chain rule, this multiplies by the derivative of `node_logits`. The derivative of a node's logit with respect
+    to a class's logit is the share of the class in the mass of its branch, with a minus sign in the 0-branch.
 
     Args:
-      tree: of the choices.
-      logits: `[..., D, C]`, of the rank of the gradient.
+      tree: the tree of binary choices.
+      logits: `[..., D, C]`, with the rank of the gradient.
       grad: `[..., D, M]`, zero at nodes that were not reached.
 
     Returns:
@@ -199,25 +208,25 @@ def to_logits(tree: SharedTree, logits: jax.Array, grad: jax.Array) -> jax.Array
 
 
 def at_class(z: jax.Array, x: jax.Array) -> jax.Array:
-    """The entries of x `[..., C]` at the classes of one-hot z `[..., C]`, as `[..., 1]`."""
+    """Returns the entries of x `[..., C]` at the classes of one-hot z `[..., C]`, as `[..., 1]`."""
     return jnp.sum(jnp.where(z == 1, x, 0), axis=-1, keepdims=True, dtype=x.dtype)
 
 
 def _masses(logits: jax.Array) -> jax.Array:
-    """Probabilities up to a factor: e^logits over the largest of them. What underflows is never reached."""
+    """Computes exp(logits), divided by the largest. A class whose mass underflows to zero is never drawn."""
     return jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
 
 
 def _padded(x: jax.Array, before: int, after: int) -> jax.Array:
-    """Zeros on either side of the last axis; unlike new arrays of zeros they are sharded like x."""
+    """Adds zeros on either side of the last axis; unlike a new array of zeros, they have the sharding of x."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)])
 
 
 def _gather(x: jax.Array, index: np.ndarray) -> jax.Array:
-    """Entries of the last axis, 0 for an index just past its end."""
+    """Returns entries of the last axis, and 0 for an index just past its end."""
     return jnp.take(x, index, axis=-1, mode="fill", fill_value=0)
 
 
 def _iota(x: jax.Array) -> jax.Array:
-    """0, 1, … along the last axis, with the rank of x."""
+    """Returns 0, 1, … along the last axis, with the rank of x."""
     return bernoulli.lift(jnp.arange(x.shape[-1], dtype=np.int32), x.ndim)

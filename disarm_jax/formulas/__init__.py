@@ -1,53 +1,34 @@
-"""The estimators as formulas: arrays in, arrays out; no key, no f.
+"""The estimators as formulas: arrays in, arrays out, without a key and without f.
 
-Every function estimates ∂/∂logits of E f(b), or of a multi-sample bound, from samples b and the values of f at
-them. Sums are made in float32 or wider and the result has the dtype of the logits. The term of f's own dependence
-on the logits is never included: it is the ordinary derivative of the value.
+Every function estimates ∂/∂logits of E f(b), or of a multi-sample bound, from samples b and the values of f at them.
+Sums are computed in float32 or wider, and the result has the dtype of the logits. It never contains the pathwise term,
+which comes from f's own dependence on the logits: that term is the ordinary derivative of the value.
 
-`b`, `b_tilde` are `[..., D]` with bits in {0, 1}; `f_b`, `f_b_tilde` are `[...]`. The functions of a pair work on any
-leading axes; those of K samples take the sample axis first and sum it out. `logits` are `[*batch, D]`.
+`b` and `b_tilde` are bits in {0, 1} of shape `[..., D]`; `f_b` and `f_b_tilde` have the shape `[...]`. A formula for a
+pair accepts any leading axes. A formula for K samples expects the sample axis first and sums over it. `logits` have the
+shape `[*batch, D]`.
 """
 
-from disarm_jax.formulas.configurations import CONFIGURATIONS, check_configurations
-from disarm_jax.formulas.later import (
-    arms,
-    arms_interpolated,
-    bitflip,
-    disarm_midpoint,
-    double_cv,
-    gumbel_sigmoid,
-    leg,
-    multisample_arms,
-    reinmax,
-    rodeo,
-    straight_through,
-    ugc,
-)
-from disarm_jax.formulas.paper import (
-    BASELINES,
-    arm,
-    bound,
-    check_baseline,
-    disarm,
-    interpolated,
-    multisample_disarm,
-    naive_multisample_disarm,
-    reinforce,
-    reinforce_loo,
-    relax,
-    vimco,
-)
+from disarm_jax.formulas.biased import gumbel_sigmoid, reinmax, straight_through
+
+# The names imported with "as" are for the estimators and the tests; they are not public.
+from disarm_jax.formulas.bounds import BASELINES as BASELINES
+from disarm_jax.formulas.bounds import CONFIGURATIONS as CONFIGURATIONS
+from disarm_jax.formulas.bounds import bound, multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
+from disarm_jax.formulas.bounds import check_baseline as check_baseline
+from disarm_jax.formulas.bounds import check_configurations as check_configurations
+from disarm_jax.formulas.control_variates import double_cv, relax, rodeo
+from disarm_jax.formulas.flips import bitflip, leg, ugc
+from disarm_jax.formulas.groups import arms, arms_interpolated
+from disarm_jax.formulas.pairs import arm, disarm, disarm_midpoint, interpolated
+from disarm_jax.formulas.score_function import reinforce, reinforce_loo
 
 __all__ = [
-    "BASELINES",
-    "CONFIGURATIONS",
     "arm",
     "arms",
     "arms_interpolated",
     "bitflip",
     "bound",
-    "check_baseline",
-    "check_configurations",
     "disarm",
     "disarm_midpoint",
     "double_cv",

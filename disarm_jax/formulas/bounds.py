@@ -1,0 +1,242 @@
+"""Formulas for the multi-sample bound of Burda et al. (2016): VIMCO, and DisARM and ARMS applied to each sample.
+
+Every formula uses the log-weights of all samples for each of the samples.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from disarm_jax import bernoulli
+from disarm_jax.formulas.arrays import check_samples, covariance, prepare
+
+BASELINES = ("arithmetic", "geometric")
+LARGEST_ALL = 12  # the largest number of pairs for configurations="all"
+
+
+def bound(log_w: jax.Array) -> jax.Array:
+    """The multi-sample bound log 1/K Σ_k w_k of Burda et al. (2016), over the first axis.
+
+    >>> dj.formulas.bound(jnp.log(jnp.array([1.0, 3.0])))
+    Array(0.6931472, dtype=float32)
+    """
+    return jax.nn.logsumexp(log_w, axis=0) - jnp.log(jnp.asarray(log_w.shape[0], log_w.dtype))
+
+
+def vimco(logits: jax.Array, b: jax.Array, log_w: jax.Array, *, baseline: str = "arithmetic") -> jax.Array:
+    """VIMCO (Mnih & Rezende, 2016): Σ_k (L̂ − L̂^{−k}) ∂log q(b^k), L̂ = log 1/K Σ_j w_j.
+
+    The baseline L̂^{−k} does not depend on sample k. The arithmetic baseline, that of the DisARM paper's text, is
+    log 1/(K−1) Σ_{j≠k} w_j. The geometric baseline, that of its released code, is the bound in which w_k is replaced by
+    the geometric mean of the other weights.
+
+    Args:
+      logits: `[*batch, D]`.
+      b: `[K, *batch, D]`, independent samples, K ≥ 2.
+      log_w: `[K, *batch]`, log-weights of the samples.
+      baseline: "arithmetic" or "geometric".
+
+    Returns:
+      `[*batch, D]`, for the K-sample bound, without the pathwise term.
+
+    >>> dj.formulas.vimco(jnp.zeros(1), jnp.array([[1.0], [0.0]]), jnp.array([2.0, 2.0]))
+    Array([0.], dtype=float32)
+    """
+    check_baseline(baseline)
+    alpha, (b,), (log_w,), dtype = prepare(logits, (b,), (log_w,))
+    check_samples("vimco", b)
+    (log_w,), num_others = _centred(log_w), b.shape[0] - 1
+    if baseline == "arithmetic":
+        baselines = _leave_one_out(log_w) - jnp.log(jnp.asarray(num_others, log_w.dtype))
+    else:
+        geometric_mean = jnp.sum(_replace_each(log_w, jnp.zeros_like(log_w)), axis=0) / num_others
+        baselines = bound(_replace_each(log_w, geometric_mean))
+    signal = bound(log_w)[None] - baselines
+    return jnp.sum(signal[..., None] * bernoulli.score(alpha, b), axis=0).astype(dtype)
+
+
+def check_baseline(baseline: str) -> None:
+    """Raises ValueError if `baseline` is not one of `BASELINES`."""
+    if baseline not in BASELINES:
+        raise ValueError(f"unknown baseline {baseline!r}; accepted: {', '.join(BASELINES)}")
+
+
+def multisample_disarm(
+    logits: jax.Array,
+    b: jax.Array,
+    b_tilde: jax.Array,
+    log_w: jax.Array,
+    log_w_tilde: jax.Array,
+    *,
+    configurations: str = "paper",
+) -> jax.Array:
+    """DisARM applied locally to each sample of the multi-sample bound (section 3.2 of the paper, symmetrised).
+
+    The estimate is Σ_k ½ mean_c [f_c(b^k) − f_c(b̃^k)] (b^k − b̃^k) σ(|α|), where f_c(d) is the bound of the sample d and
+    K − 1 companions c, one of each other pair. Every way to choose the companions gives K − 1 independent samples that
+    do not depend on pair k, so the mean over any set of such choices is unbiased.
+
+    Args:
+      logits: `[*batch, D]`.
+      b, b_tilde: `[K, *batch, D]`, K antithetic pairs.
+      log_w, log_w_tilde: `[K, *batch]`, their log-weights.
+      configurations: the choices of companions. "paper" uses two: all b, and all b̃. "cyclic" uses 2(K−1) and "all"
+        uses all 2^{K−1} ways to choose b or b̃ of every other pair.
+
+    Returns:
+      `[*batch, D]`, for the K-sample bound, without the pathwise term.
+
+    >>> pairs = jnp.array([[1.0]]), jnp.array([[0.0]])
+    >>> dj.formulas.multisample_disarm(jnp.zeros(1), *pairs, jnp.array([4.0]), jnp.array([2.0]))
+    Array([0.5], dtype=float32)
+    """
+
+    def signal(log_w, log_w_tilde):
+        check_configurations(configurations, log_w.shape[0])
+        return _SIGNALS[configurations](log_w, log_w_tilde)
+
+    return _disarm_of_signal(signal, logits, b, b_tilde, log_w, log_w_tilde)
+
+
+def naive_multisample_disarm(
+    logits: jax.Array, b: jax.Array, b_tilde: jax.Array, log_w: jax.Array, log_w_tilde: jax.Array
+) -> jax.Array:
+    """DisARM applied to all K samples at once, as if they were one long vector of bits: a negative result of the paper.
+
+    The estimate is Σ_k ½ [L̂(b) − L̂(b̃)] (b^k − b̃^k) σ(|α|). Arguments and result are those of `multisample_disarm`.
+
+    >>> pairs = jnp.array([[1.0]]), jnp.array([[0.0]])
+    >>> dj.formulas.naive_multisample_disarm(jnp.zeros(1), *pairs, jnp.array([4.0]), jnp.array([2.0]))
+    Array([0.5], dtype=float32)
+    """
+
+    def signal(log_w, log_w_tilde):
+        return 0.5 * (bound(log_w) - bound(log_w_tilde))[None]
+
+    return _disarm_of_signal(signal, logits, b, b_tilde, log_w, log_w_tilde)
+
+
+def multisample_arms(logits: jax.Array, b: jax.Array, log_w: jax.Array) -> jax.Array:
+    """ARMS applied locally to each of the K samples of the multi-sample bound, as `multisample_disarm` does with pairs.
+
+    Sample k is a group of n coupled samples. F_ik is the bound of b_ik and the companions b_lj, j ≠ k, averaged over
+    l = 1 … n. The estimate is the sum over k of ARMS on group k with the values F_1k … F_nk.
+
+    Args:
+      logits: `[*batch, D]`.
+      b: `[n, K, *batch, D]`, K independent groups of n samples of `bernoulli.copula_samples`, n ≥ 2.
+      log_w: `[n, K, *batch]`, their log-weights.
+
+    Returns:
+      `[*batch, D]`, for the K-sample bound, without the pathwise term.
+
+    >>> group = jnp.array([[[1.0]], [[0.0]]])
+    >>> dj.formulas.multisample_arms(jnp.zeros(1), group, jnp.array([[4.0], [2.0]]))
+    Array([0.5], dtype=float32)
+    """
+    alpha, (b,), (log_w,), dtype = prepare(logits, (b,), (log_w,))
+    check_samples("multisample_arms", b)
+    log_w = jnp.stack(_centred(*log_w))
+    companions = jax.vmap(_leave_one_out)(log_w)
+    values = jnp.mean(jnp.logaddexp(companions[:, None], log_w[None]), axis=0)
+    weight = bernoulli.copula_weight(alpha[0, 0], b.shape[0])
+    return (covariance("multisample_arms", b, values, axis=(0, 1)) * weight).astype(dtype)
+
+
+def check_configurations(configurations: str, num_pairs: int) -> None:
+    """Raises ValueError if `configurations` is not one of `CONFIGURATIONS`, or has too many choices for the pairs."""
+    if configurations not in CONFIGURATIONS:
+        raise ValueError(f"unknown configurations {configurations!r}; accepted: {', '.join(CONFIGURATIONS)}")
+    if configurations == "all" and num_pairs > LARGEST_ALL:
+        raise ValueError(
+            f'configurations="all" needs 2^K bounds: num_pairs must be at most {LARGEST_ALL}, got {num_pairs}; '
+            'accepted for more: "paper", "cyclic"'
+        )
+
+
+def _disarm_of_signal(signal: Callable, logits, b, b_tilde, log_w, log_w_tilde) -> jax.Array:
+    """Computes Σ_k s_k (b^k − b̃^k) σ(|α|); `signal` maps the log-weights to s, `[K, *batch]` or `[1, *batch]`."""
+    alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
+    signal = signal(*_centred(log_w, log_w_tilde))
+    weight = jax.nn.sigmoid(jnp.abs(alpha))
+    return jnp.sum(signal[..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
+
+
+def _paper_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
+    """Averages over two choices of companions: all b, and all b̃."""
+    swapped = bound(_replace_each(log_w, log_w_tilde))  # b̃^k among all other b
+    swapped_tilde = bound(_replace_each(log_w_tilde, log_w))  # b^k among all other b̃
+    return 0.25 * ((bound(log_w) - bound(log_w_tilde))[None] - swapped + swapped_tilde)
+
+
+def _cyclic_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
+    """Averages over 2(K−1) choices: of the pairs after k, cyclically, the first s give b̃ and the rest b, or vice versa.
+
+    The paper's two choices are those with s = 0. Memory grows as K², as it does for them.
+    """
+    num_pairs = log_w.shape[0]
+    if num_pairs == 1:
+        return 0.5 * (log_w - log_w_tilde)
+
+    def after(array):
+        """Returns `[K−1, K, *batch]`, which holds the entry of pair k + 1 + i in row i and column k."""
+        return jnp.stack([jnp.roll(array, -shift, axis=0) for shift in range(1, num_pairs)])
+
+    def first(array):
+        """Sums the rows before s into row s."""
+        nothing = jnp.full_like(array[:1], -jnp.inf)
+        return jnp.concatenate([nothing, lax.cumlogsumexp(array[:-1], axis=0)])
+
+    def rest(array):
+        """Sums the rows from s on into row s."""
+        return lax.cumlogsumexp(array, axis=0, reverse=True)
+
+    ahead, ahead_tilde = after(log_w), after(log_w_tilde)
+    companions = jnp.concatenate(
+        [jnp.logaddexp(first(ahead_tilde), rest(ahead)), jnp.logaddexp(first(ahead), rest(ahead_tilde))]
+    )
+    difference = jnp.logaddexp(companions, log_w[None]) - jnp.logaddexp(companions, log_w_tilde[None])
+    return 0.5 * jnp.mean(difference, axis=0)
+
+
+def _all_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
+    """Averages over all 2^{K−1} choices, from the 2^K bounds of one sample of every pair.
+
+    This is the mean of the paper's estimate over all ways to swap b and b̃ within pairs, so its variance is not
+    larger.
+    """
+    num_pairs, batch = log_w.shape[0], log_w.shape[1:]
+    bounds = jnp.full_like(log_w[:1], -jnp.inf)
+    for k in range(num_pairs):
+        bounds = jnp.concatenate([jnp.logaddexp(bounds, log_w[k][None]), jnp.logaddexp(bounds, log_w_tilde[k][None])])
+    bounds = bounds.reshape((2,) * num_pairs + batch)  # the axis of the last pair comes first
+    by_choice = [jnp.moveaxis(bounds, num_pairs - 1 - k, 0).reshape(2, -1, *batch) for k in range(num_pairs)]
+    return 0.5 * jnp.stack([jnp.mean(choice[0] - choice[1], axis=0) for choice in by_choice])
+
+
+# The signals ½ mean_c [f_c(b^k) − f_c(b̃^k)] of `multisample_disarm`, `[K, *batch]`.
+_SIGNALS = {"paper": _paper_signal, "cyclic": _cyclic_signal, "all": _all_signal}
+CONFIGURATIONS = tuple(_SIGNALS)
+
+
+def _centred(*log_w: jax.Array) -> tuple[jax.Array, ...]:
+    """Subtracts the largest log-weight.
+
+    Differences of bounds do not change, and lose no digits to a large common offset.
+    """
+    largest = jnp.max(jnp.concatenate(log_w), axis=0, keepdims=True)
+    largest = jnp.where(jnp.isfinite(largest), largest, jnp.zeros_like(largest))
+    return tuple(array - largest for array in log_w)
+
+
+def _replace_each(log_w: jax.Array, replacement: jax.Array) -> jax.Array:
+    """Returns `[K, K, *batch]`, whose column k holds all log-weights with the k-th one replaced."""
+    diagonal = jnp.eye(log_w.shape[0], dtype=bool).reshape((log_w.shape[0],) * 2 + (1,) * (log_w.ndim - 1))
+    return jnp.where(diagonal, replacement[None], log_w[:, None])
+
+
+def _leave_one_out(log_w: jax.Array) -> jax.Array:
+    """Computes log Σ_{j≠k} w_j for every k; log(Σ_j w_j − w_k) would cancel where w_k dominates."""
+    return jax.nn.logsumexp(_replace_each(log_w, jnp.full_like(log_w, -jnp.inf)), axis=0)
