@@ -14,6 +14,8 @@ from scipy.special import expit
 
 import disarm_jax as dj
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 LOGITS = np.array([0.8, -1.3])
 F = exact.table_function(2)
 DRAWS = 200_000
@@ -387,14 +389,14 @@ def test_vimco_is_arithmetic_by_default():
 
 @pytest.mark.parametrize("name", dj.estimator_names())
 def test_frequencies_in_bfloat16(name):
-    """At logit −5 a comparison made in bfloat16 never gives 1, where 0.0067 is right; z-test with 400,000 draws."""
+    """At logit −5 a comparison made in bfloat16 never gives 1, where 0.0067 is right: 11 standard errors of 20,000."""
     logits = np.array([-5.0, 5.0])
-    table, draws = exact.table_function(2).table, 400_000 // 2
-    stack, out = capture(name, {}, jnp.bfloat16, table, draws=draws, logits=logits, samples_only=True)
+    table = exact.table_function(2).table
+    stack, out = capture(name, {}, jnp.bfloat16, table, draws=20_000, logits=logits, samples_only=True)
     assert out.grad.dtype == jnp.bfloat16
     for row in stack:
         for i, p in enumerate(expit(logits)):
-            stderr = np.sqrt(p * (1 - p) / len(row))  # 1.8e-4, less than 3% of p
+            stderr = np.sqrt(p * (1 - p) / len(row))  # 5.8e-4
             assert abs(row[:, i].mean() - p) < 4.5 * stderr
 
 
