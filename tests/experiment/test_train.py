@@ -288,6 +288,7 @@ def test_times_of_training_and_evaluation_are_told_apart(finished):
     kinds = {
         kind: sum(r["seconds"] for r in rows if r["what"].startswith("evaluate") == kind) for kind in (True, False)
     }
+    assert min(kinds.values()) > 0
     times = finished.summary["times"]
     np.testing.assert_allclose(times["evaluation_seconds"], kinds[True], atol=0.01)
     np.testing.assert_allclose(times["train_seconds"], kinds[False], atol=0.01)
