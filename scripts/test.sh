@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-.venv/bin/python -m pytest -n auto --maxprocesses 4 "$@"
+.venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"  # neighbours, which share fixtures, stay together

@@ -52,7 +52,7 @@ def one_hot_index(z):
     return classes @ z.shape[-1] ** np.arange(z.shape[-2])[::-1]
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("num", [1, 2])
 def test_law_and_formula_of_pairs(name, num):
@@ -77,7 +77,7 @@ def test_law_and_formula_of_pairs(name, num):
     np.testing.assert_allclose(out.grad, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 @pytest.mark.parametrize("name", ["straight_through", "reinmax", "gumbel_softmax"])
 def test_law_and_formula_of_one_sample(name):
     z, out = capture(name, {}, jnp.float64)
@@ -91,7 +91,7 @@ def test_law_and_formula_of_one_sample(name):
         np.testing.assert_allclose(out.grad, dj.categorical.formulas.reinmax(LOGITS, z[0], s), rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 @pytest.mark.parametrize("hard", [True, False])
 def test_gumbel_softmax_against_quadrature(hard):
     """Two classes: the difference of two Gumbel variables is logistic, so the mean is an integral over one number."""
@@ -122,14 +122,14 @@ def test_gumbel_softmax_against_quadrature(hard):
     assert not dj.categorical.estimator_info("gumbel_softmax").unbiased
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 def test_gumbel_noise_has_its_law():
     noise = np.asarray(dj.categorical.distribution.gumbel_noise(jax.random.key(0), (DRAWS,), jnp.float32))
     assert stats.kstest(noise, stats.gumbel_r.cdf).pvalue > SMALLEST_P
     assert np.all(np.isfinite(noise))
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 @pytest.mark.parametrize("name", PAIRS)
 def test_gradient_variance_measures_the_exact_moments(name):
     """8,000 draws: mean and total variance within 4.5 of their own standard errors, under 4% of the variance."""
@@ -150,12 +150,13 @@ def test_gradient_variance_measures_the_exact_moments(name):
     assert measured.total_stderr < 0.04 * variance.sum()
 
 
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("name", dj.categorical.estimator_names())
 def test_frequencies_in_bfloat16(name):
-    """Classes of probability 0.0067 and 0.018; in bfloat16 noise they would not come up as often. 100,000 draws."""
+    """Classes of probability 0.0067 and 0.018; in bfloat16 noise they would not come up as often. 20,000 draws."""
     logits = np.array([[5.0, 0.0, 1.0]])
     est = dj.categorical.make_estimator(name)
-    batch = jnp.broadcast_to(jnp.asarray(logits, jnp.bfloat16), (100_000, 1, 3))
+    batch = jnp.broadcast_to(jnp.asarray(logits, jnp.bfloat16), (20_000, 1, 3))
     out, z = jax.jit(lambda key: est.apply((), key, batch, lambda z: (z[..., 0, 1], z), has_aux=True))(
         jax.random.key(5)
     )
@@ -163,15 +164,3 @@ def test_frequencies_in_bfloat16(name):
     for row in np.asarray(z.astype(jnp.float32)):
         for c, p in enumerate(softmax(logits[0])):
             assert abs(row[:, 0, c].mean() - p) < 4.5 * np.sqrt(p * (1 - p) / len(row))
-
-
-@pytest.mark.parametrize("name", ["disarm_iw", "disarm_sb", "disarm_tree", "reinforce_loo"])
-def test_sizes_of_a_real_model_in_a_loop(name):
-    """|grad| ≤ 2 max |f|: jaxlib 0.10.2 has compiled a sum over nodes with a last element of 1e29, at this size."""
-    logits = 0.3 * jax.random.normal(jax.random.key(0), (50, 20, 10), jnp.float32)
-    weights = jax.random.normal(jax.random.key(3), (200,), jnp.float32)
-    f = lambda z: 100 * jnp.tanh(z.reshape(*z.shape[:-2], -1) @ weights)
-    est = dj.categorical.make_estimator(name)
-    loop = jax.jit(lambda keys: jax.lax.map(lambda key: est.apply((), key, logits, f).grad, keys))
-    grads = np.asarray(loop(jax.random.split(jax.random.key(1), 100)))
-    assert 10 < np.abs(grads).max() <= 200

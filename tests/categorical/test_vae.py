@@ -35,7 +35,7 @@ def all_classes():
     return jnp.asarray(np.repeat(z[:, None], 2, axis=1))
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 def test_log_weights_by_hand():
     params, z = make(), np.asarray(all_classes())
     numbers = jax.tree.map(np.asarray, params)
@@ -50,7 +50,7 @@ def test_log_weights_by_hand():
     np.testing.assert_allclose(f((jnp.asarray(z),)), log_p - log_q, rtol=1e-11)
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 def test_sampled_bound():
     """The mean of 100,000 ELBOs against enumeration: 4 standard errors, each below 0.5%."""
     params, z, draws = make(), all_classes(), 100_000
@@ -64,7 +64,7 @@ def test_sampled_bound():
     assert np.all(np.abs(found.mean(axis=1) - truth) < 4 * stderr)
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "quick_compile")
 def test_samples_of_the_prior():
     """Mean image of 100,000 samples against the enumerated one: 4.5 standard errors."""
     params = make()
@@ -75,18 +75,39 @@ def test_samples_of_the_prior():
     assert np.all(np.abs(images.mean(axis=0) - expected) < 4.5 * images.std(axis=0) / np.sqrt(len(images)))
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("name", dj.categorical.estimator_names())
-def test_every_estimator_learns(tmp_path, name):
+def test_every_estimator_fits_the_model(tmp_path, name):
+    """Traced: the state keeps its shapes and dtypes."""
+    experiment, images = experiment_of(tmp_path, name)
+    start = jax.eval_shape(experiment.init, jnp.uint32(0))
+    end, _ = jax.eval_shape(lambda *args: experiment.run_chunk(*args, 10), start, images)
+    signature = lambda state: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
+    assert signature(end) == signature(start)
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("name", ["disarm_iw", "reinmax"])  # one that evaluates f, and one that differentiates it
+def test_it_learns(tmp_path, name):
     """Ten steps: every parameter has moved, and nothing is NaN."""
-    prepared = prepare(resolve(tiny_config(tmp_path, **CLASSES | {"estimator.name": name})))
-    start = jax.jit(prepared.experiment.init)(jnp.uint32(0))
-    end, metrics = jax.jit(lambda *args: prepared.experiment.run_chunk(*args, 10))(start, prepared.dataset.train)
+    experiment, images = experiment_of(tmp_path, name)
+
+    @jax.jit
+    def both(seed, images):
+        start = experiment.init(seed)
+        return start, *experiment.run_chunk(start, images, 10)
+
+    start, end, metrics = both(jnp.uint32(0), images)
     assert np.isfinite(metrics.objective)
     assert metrics.first_bad == 0
     assert metrics.gradient_variance[0] > 0
     moved = jax.tree.map(lambda a, b: np.any(a != b), start.params, end.params)
     assert all(jax.tree.leaves(moved)), moved
+
+
+def experiment_of(tmp_path, name):
+    """And its images."""
+    prepared = prepare(resolve(tiny_config(tmp_path, **CLASSES | {"estimator.name": name})))
+    return prepared.experiment, prepared.dataset.train
 
 
 @pytest.mark.usefixtures("quick_compile")

@@ -58,7 +58,8 @@ def apply_to_outcomes(est, params, logits, f, **samplers):
         for name, outcomes in samplers.items():
             outcomes = outcomes if len(outcomes) > 1 else outcomes[0]
             patch.setattr(bernoulli, name, lambda *args, outcomes=outcomes: jax.tree.map(jnp.asarray, outcomes))
-        return est.apply(params, jax.random.key(0), jnp.broadcast_to(jnp.asarray(logits), (num, len(logits))), f)
+        batch = jnp.broadcast_to(jnp.asarray(logits), (num, len(logits)))
+        return jax.jit(lambda params, batch: est.apply(params, jax.random.key(0), batch, f))(params, batch)
 
 
 def check_moments(logits, f, probabilities, ours, reference, unbiased=True):
@@ -154,7 +155,8 @@ def test_the_derivative_in_beta_keeps_its_digits():
         def score(dtype, b=b, logit=logit):
             batch = jnp.full(b.shape[1:], logit, dtype)
             law = lambda beta: bernoulli.interpolated_copula_log_prob(batch, jnp.asarray(b, dtype), beta)[:, 0]
-            return np.asarray(jax.jvp(law, (jnp.array(0.5, dtype),), (jnp.ones((), dtype),))[1], np.float64)
+            slope = jax.jit(lambda *at: jax.jvp(law, at[:1], at[1:])[1])
+            return np.asarray(slope(jnp.array(0.5, dtype), jnp.ones((), dtype)), np.float64)
 
         narrow, wide = score(jnp.float32), score(jnp.float64)
         assert probabilities @ np.abs(narrow - wide) < 1e-4 * (probabilities @ np.abs(wide))
@@ -167,9 +169,9 @@ def test_the_variance_gradient_of_arms_interpolated_is_finite(beta):
         est = dj.arms_interpolated(init_beta=beta, num_samples=8)
         logits = jnp.array([0.0, -0.0, 1e4, -1e4, 3.0, -30.0])
         params = est.init(jax.random.key(0), logits)
-        for seed in range(5):
-            grads = jax.grad(dj.variance_loss(est))(params, jax.random.key(seed), logits, lambda b: b.sum(-1))
-            assert np.isfinite(grads["beta"])
+        loss = lambda params, key: dj.variance_loss(est)(params, key, logits, lambda b: b.sum(-1))
+        grads = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(params, jax.random.split(jax.random.key(0), 5))
+        assert np.all(np.isfinite(grads["beta"]))
 
 
 @pytest.mark.parametrize(("dim", "num_samples", "group_size"), [(2, 1, 4), (2, 2, 3), (1, 3, 3), (1, 2, 5)])
@@ -182,7 +184,8 @@ def test_multisample_arms(dim, num_samples, group_size):
     est = dj.multisample_arms(num_samples=num_samples, group_size=group_size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bernoulli, "copula_samples", lambda *args: jnp.asarray(groups))
-        out = est.apply((), jax.random.key(0), jnp.broadcast_to(logits, groups.shape[2:]), traced)
+        apply = jax.jit(lambda batch: est.apply((), jax.random.key(0), batch, traced))
+        out = apply(jnp.broadcast_to(logits, groups.shape[2:]))
     reference = exact.multisample_arms(logits, groups, log_w(groups))
     np.testing.assert_allclose(out.grad, reference, rtol=0, atol=1e-12)
     np.testing.assert_allclose(out.value, np.mean([exact.bound(w) for w in log_w(groups)], axis=0), atol=1e-12)
@@ -203,8 +206,8 @@ def test_groups_of_two_are_multisample_disarm():
     logits, (log_w, _) = LOGITS[2], table(2)
     *pairs, _ = exact.copies(exact.pair_law(logits), 2)
     batch = jnp.broadcast_to(logits, pairs[0].shape[1:])
-    ours = dj.formulas.multisample_arms(batch, np.stack(pairs), log_w(np.stack(pairs)))
-    disarm = dj.formulas.multisample_disarm(batch, *pairs, *(log_w(b) for b in pairs))
+    ours = jax.jit(dj.formulas.multisample_arms)(batch, np.stack(pairs), log_w(np.stack(pairs)))
+    disarm = jax.jit(dj.formulas.multisample_disarm)(batch, *pairs, *(log_w(b) for b in pairs))
     np.testing.assert_allclose(ours, disarm, rtol=0, atol=1e-13)
 
 
@@ -425,7 +428,7 @@ def test_gumbel_sigmoid_against_quadrature(hard, temperature):
     for f, slope in cases:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bernoulli, "logistic_noise", lambda *args: noise)
-            out = est.apply((), jax.random.key(0), jnp.full((len(u), 1), logit), f)
+            out = jax.jit(lambda batch, f=f: est.apply((), jax.random.key(0), batch, f))(jnp.full((len(u), 1), logit))
         np.testing.assert_allclose(weights @ out.grad[:, 0], gumbel_mean(logit, slope, temperature, hard), atol=1e-8)
         np.testing.assert_allclose(weights @ out.value, exact.expectation(LOGITS[1], f), atol=1e-10)
     assert not dj.estimator_info("gumbel_sigmoid").unbiased

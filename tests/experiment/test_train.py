@@ -4,16 +4,19 @@ import itertools
 import json
 import pathlib
 import re
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from tiny import tiny_config
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
 from disarm_jax.experiment import evaluate, seeds
+from disarm_jax.experiment import train as loop
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.migrations import versioned
 from disarm_jax.experiment.run import load_run, prepare
@@ -26,6 +29,13 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 LATENTS = {1: (4,), 2: (4, 3)}
 
 
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    """Only the run of `finished` draws them, which is made before this takes effect."""
+    monkeypatch.setattr(loop, "draw_curves", lambda *unused: None)
+    monkeypatch.setattr(loop, "draw_samples", lambda *unused: None)
+
+
 def fits(name, objective, depth):
     bound = dj.estimator_info(name).objective == "bound"
     if objective == "multisample":
@@ -36,14 +46,47 @@ def fits(name, objective, depth):
 COMBINATIONS = list(itertools.product(dj.estimator_names(), ("elbo", "multisample"), (1, 2)))
 
 
-@pytest.mark.parametrize(("name", "objective", "depth"), [c for c in COMBINATIONS if fits(*c)])
-def test_every_supported_combination_learns(tmp_path, name, objective, depth):
-    """Ten steps: every parameter and some tunable has moved, and nothing is NaN."""
+# One of each way in which tunables are learnt and layers are handled; they are run, all others are only traced.
+LEARNING = [
+    ("disarm", "elbo", 2),
+    ("disarm_midpoint", "elbo", 2),
+    ("interpolated", "elbo", 1),
+    ("relax", "elbo", 2),
+    ("rodeo", "elbo", 1),
+    ("multisample_disarm_quadratic", "multisample", 1),
+    ("vimco", "multisample", 1),
+]
+
+
+def prepared_for(tmp_path, name, objective, depth):
     overrides = {"estimator.name": name, "objective.name": objective, "model.latents": LATENTS[depth]}
-    prepared = prepare(resolve(tiny_config(tmp_path, **overrides)))
-    start = jax.jit(prepared.experiment.init)(jnp.uint32(0))
-    chunk = jax.jit(lambda state, images: prepared.experiment.run_chunk(state, images, 10))
-    end, metrics = chunk(start, prepared.dataset.train)
+    return prepare(resolve(tiny_config(tmp_path, **overrides)))
+
+
+@pytest.mark.parametrize(("name", "objective", "depth"), [c for c in COMBINATIONS if fits(*c)])
+def test_every_supported_combination_fits_together(tmp_path, name, objective, depth):
+    """Traced: the state keeps its shapes and dtypes, and the metrics are there."""
+    prepared = prepared_for(tmp_path, name, objective, depth)
+    start = jax.eval_shape(prepared.experiment.init, jnp.uint32(0))
+    chunk = lambda state, images: prepared.experiment.run_chunk(state, images, 10)
+    end, metrics = jax.eval_shape(chunk, start, prepared.dataset.train)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), end) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), start
+    )
+    assert (metrics.objective.shape, len(metrics.gradient_variance)) == ((), 1)
+
+
+@pytest.mark.parametrize(("name", "objective", "depth"), LEARNING)
+def test_combinations_learn(tmp_path, name, objective, depth):
+    """Ten steps: every parameter and some tunable has moved, and nothing is NaN."""
+    prepared = prepared_for(tmp_path, name, objective, depth)
+
+    @jax.jit
+    def both(seed, images):
+        start = prepared.experiment.init(seed)
+        return start, *prepared.experiment.run_chunk(start, images, 10)
+
+    start, end, metrics = both(jnp.uint32(0), prepared.dataset.train)
     assert np.isfinite(metrics.objective)
     assert metrics.first_bad == 0
     assert metrics.gradient_variance[0] > 0
@@ -53,10 +96,9 @@ def test_every_supported_combination_learns(tmp_path, name, objective, depth):
     assert not before or any(np.any(a != b) for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize(("name", "objective", "depth"), [("interpolated", "elbo", 1), ("vimco", "multisample", 1)])
-def test_a_whole_run(tmp_path, name, objective, depth):
-    overrides = {"estimator.name": name, "objective.name": objective, "model.latents": LATENTS[depth]}
-    config = tiny_config(tmp_path, **overrides, **{"steps": 10, "eval.test_samples": 2, "eval.train_samples": 1})
+def test_a_whole_run_of_a_bound(tmp_path):
+    overrides = {"estimator.name": "vimco", "objective.name": "multisample", "eval.test_samples": 2}
+    config = tiny_config(tmp_path, **overrides, **{"steps": 10, "eval.train_samples": 1})
     metrics = train(config, tmp_path / "run")["metrics"]
     bounds = {"train_elbo", "validation_2_sample_bound", "test_2_sample_bound"}
     assert {"objective", "gradient_variance"} | bounds <= set(metrics)
@@ -89,11 +131,10 @@ def test_batches_and_noise_of_many_seeds_are_those_of_each():
     assert not np.array_equal(together[2][0], together[2][1])
 
 
-@pytest.mark.parametrize("name", ["disarm", "relax"])
-def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, name, monkeypatch):
+def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, monkeypatch):
     """Five seeds on one device, on three of four (padded), batched, and one by one: within 1e-5 after 20 steps."""
     assert len(jax.devices()) >= 4, "the suite makes four CPU devices"
-    overrides = {"estimator.name": name, "eval.train_every": 20, "eval.test_every": 20}
+    overrides = {"estimator.name": "rebar", "eval.train_every": 20, "eval.test_every": 20, "eval.test_samples": 1}
     five = tiny_config(tmp_path, seeds=(3, 1, 4, 15, 9), **overrides)
     train(five, tmp_path / "one", jax.devices()[:1])
     train(five, tmp_path / "four", jax.devices()[:4])
@@ -115,12 +156,46 @@ def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, name, monkeyp
     assert np.any(together.params[0]["prior"] != together.params[1]["prior"])
 
 
-def test_the_run_directory(tmp_path):
-    config = tiny_config(tmp_path, seeds=(0, 7), **{"variance.estimators": ("arm", "disarm(num_pairs=2)", "relax")})
-    summary = train(config, tmp_path / "run")
-    run_dir = RunDir(tmp_path / "run")
+class Finished(NamedTuple):
+    """A run of `interpolated`, with the variances of three other estimators.
+
+    Attributes:
+      config: what was to be trained.
+      run_dir: where it was.
+      summary: what `train` has returned.
+      precisions: that of products, whenever something was traced: in training and in evaluation.
+    """
+
+    config: ConfigDict
+    run_dir: RunDir
+    summary: dict
+    precisions: dict[str, list]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, quick_compile):
+    folder, found = tmp_path_factory.mktemp("finished"), []
+
+    def noted(function):
+        return lambda *arguments: found.append(jax.config.jax_default_matmul_precision) or function(*arguments)
+
+    overrides = {"variance.estimators": ("arm", "disarm(num_pairs=2)", "relax"), "estimator.name": "interpolated"}
+    config = tiny_config(folder, seeds=(0, 7), matmul_precision="bfloat16", **overrides)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("disarm_jax.experiment.step.finite_everywhere", noted(finite_everywhere))
+        patch.setattr(evaluate, "sampled_bound", noted(evaluate.sampled_bound))
+        patch.setattr(evaluate, "one_cpu_device_per_core", lambda num_seeds: None)  # which JAX knows by now
+        summary = train(config, folder / "run")
+        trained = len(found)
+        evaluate.evaluate_run(folder / "run", 2)
+    precisions = {"train": found[:trained], "eval": found[trained:]}
+    return Finished(config, RunDir(folder / "run"), summary, precisions)
+
+
+def test_the_run_directory(finished):
+    config, run_dir, summary = finished.config, finished.run_dir, finished.summary
     for name in ("curves.png", "samples.png"):
-        assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
+        assert (run_dir.path / name).read_bytes().startswith(b"\x89PNG")
     assert json.loads(run_dir.config_file.read_text()) == versioned(resolve(config))
     assert run_dir.read_config() == resolve(config)
     assert run_dir.done_steps() == 20
@@ -137,6 +212,9 @@ def test_the_run_directory(tmp_path):
     assert metric["seeds"] == last
     np.testing.assert_allclose(metric["mean"], sum(last) / 2)
     np.testing.assert_allclose(metric["stderr"], abs(last[0] - last[1]) / 2)
+    bounds = {"train_elbo", "validation_3_sample_bound", "test_3_sample_bound"}
+    assert {"objective", "gradient_variance", "tunables/beta"} | bounds <= set(summary["metrics"])
+    assert all(np.isfinite(metric["mean"]) for metric in summary["metrics"].values())
     assert summary == json.loads(run_dir.summary_file.read_text())
     assert summary["versions"]["jax"] == jax.__version__
     assert summary["data"]["dataset"] == "npz"
@@ -197,47 +275,35 @@ def test_own_parts_that_do_not_fit_are_refused(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("precision", ["float32", "tensorfloat32", "bfloat16", "default"])
-def test_the_precision_of_products(tmp_path, monkeypatch, precision):
+def test_the_precision_of_products(finished):
     """It is in force wherever something is compiled, and no longer than that."""
-    found, bound = [], evaluate.sampled_bound
-
-    def noted(function):
-        return lambda *arguments: found.append(jax.config.jax_default_matmul_precision) or function(*arguments)
-
-    monkeypatch.setattr("disarm_jax.experiment.step.finite_everywhere", noted(finite_everywhere))
-    monkeypatch.setattr(evaluate, "sampled_bound", noted(bound))
-    monkeypatch.setattr(evaluate, "one_cpu_device_per_core", lambda num_seeds: None)  # which JAX knows by now
-    before = jax.config.jax_default_matmul_precision
-    train(tiny_config(tmp_path, matmul_precision=precision, steps=5), tmp_path / "run")
-    trained = len(found)
-    evaluate.evaluate_run(tmp_path / "run", 2)
-    assert 1 < trained < len(found)
-    assert set(found) == {precision}
-    assert jax.config.jax_default_matmul_precision == before
+    assert len(finished.precisions["train"]) > 1
+    assert finished.precisions["eval"]
+    assert set(finished.precisions["train"] + finished.precisions["eval"]) == {"bfloat16"}
+    assert jax.config.jax_default_matmul_precision != "bfloat16"
 
 
-def test_times_of_training_and_evaluation_are_told_apart(tmp_path):
-    summary = train(tiny_config(tmp_path), tmp_path / "run")
-    rows = read_rows(RunDir(tmp_path / "run").timings_file)
+def test_times_of_training_and_evaluation_are_told_apart(finished):
+    rows = read_rows(finished.run_dir.timings_file)
     kinds = {
         kind: sum(r["seconds"] for r in rows if r["what"].startswith("evaluate") == kind) for kind in (True, False)
     }
-    np.testing.assert_allclose(summary["times"]["evaluation_seconds"], kinds[True], atol=0.01)
-    np.testing.assert_allclose(summary["times"]["train_seconds"], kinds[False], atol=0.01)
+    assert min(kinds.values()) > 0
+    times = finished.summary["times"]
+    np.testing.assert_allclose(times["evaluation_seconds"], kinds[True], atol=0.01)
+    np.testing.assert_allclose(times["train_seconds"], kinds[False], atol=0.01)
 
 
-def test_a_run_is_loaded_as_the_readme_says(tmp_path):
+def test_a_run_is_loaded_as_the_readme_says(finished):
     """The README's lines, with this run's directory in the place of its own."""
-    train(tiny_config(tmp_path, seeds=(1, 2), steps=5), tmp_path / "run")
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
     blocks = re.findall(r"^```python notest\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     (lines,) = [block for block in blocks if "load_run" in block]
     names = {}
-    exec(lines.replace("runs/quickstart", str(tmp_path / "run")), names)
+    exec(lines.replace("runs/quickstart", str(finished.run_dir.path)), names)
     assert names["images"].shape == (16, 16)
     run = names["run"]
-    assert (run.step, len(run.params), run.config["seeds"]) == (5, 2, [1, 2])
+    assert (run.step, len(run.params), run.config["seeds"]) == (20, 2, [0, 7])
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(tmp_path):

@@ -116,10 +116,10 @@ def wait_for(condition, seconds=120):
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path):
     """Two trials at once on one share each; the launching process gets the signal, as from Ctrl-C or `kill`."""
     config = write_config(tmp_path, ESTIMATORS, **{"steps": 2000, "checkpoint.every": 1000})
-    command = [sys.executable, "-m", "scripts.sweep", f"--config={config}", "--max_parallel=2"]
-    command += ["--only=estimator=arm", "--only=estimator=disarm"]
+    options = [f"--config={config}", "--max_parallel=2", "--only=estimator=arm", "--only=estimator=disarm"]
     out = tmp_path / "out"
-    process = subprocess.Popen([*command, f"--out={out}"], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "scripts.sweep", *options, f"--out={out}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: all(position(SweepFolder(out).run_dir(name)).step for name in NAMES[:2]) or process.poll())
     assert states(out) == dict.fromkeys(NAMES[:2], "running")
     assert "another launch is at work in" in run(f"--config={config}", f"--out={out}")
@@ -133,9 +133,8 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path):
         assert re.search(rf"{name}: started on core", said)
         assert re.search(rf"{name}: cancelled at step \d.*: SIGTERM: saved at step .* the same command continues", said)
 
-    subprocess.run([*command, f"--out={out}"], check=True, stderr=subprocess.DEVNULL)
-    undisturbed = [*command[:-1], f"--out={tmp_path / 'undisturbed'}"]
-    subprocess.run(undisturbed, check=True, stderr=subprocess.DEVNULL)
+    assert run(*options, f"--out={out}") == 0
+    assert run(*options[:-1], f"--out={tmp_path / 'undisturbed'}") == 0
     for name in NAMES[:2]:
         assert "resuming" in SweepFolder(out).log_file(name).read_text()
     assert kill_test.compare(tmp_path / "undisturbed" / NAMES[0], out / NAMES[0]) == []
