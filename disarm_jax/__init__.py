@@ -1,6 +1,7 @@
 """Low-variance gradients for binary and categorical latent variables: DisARM and relatives as pure JAX functions."""
 
 from disarm_jax import bernoulli, categorical, formulas
+from disarm_jax.checking import check
 from disarm_jax.estimators.antithetic import arm, disarm
 from disarm_jax.estimators.composed import Chained, Composed
 from disarm_jax.estimators.control_variates import double_cv, rodeo
@@ -48,6 +49,7 @@ __all__ = [
     "bernoulli",
     "bitflip",
     "categorical",
+    "check",
     "disarm",
     "disarm_midpoint",
     "disarm_quadratic",
