@@ -55,11 +55,11 @@ def check(
 
     Example:
       >>> report = dj.check(dj.disarm(), lambda b: b.mean(), jnp.zeros((5, 3)))
-      dj.check: 1 problem, 0 note, 2 ok
-        ok       estimator  est is an estimator for bits of an expectation; it does not need ∇f.
+      dj.check: 1 problem, 0 notes, 3 findings
+        ok       estimator  est estimates the gradient of an expectation, for bits; it does not need ∇f.
         ok       params     est has no tunables; params=() will do.
-        problem  shape      For samples of shape (1, 5, 3) f must return the shape (1, 5), but returned (). Sum over the
-                            axes of one sample only, for instance axis=-1, and keep the leading axes.
+        problem  shape      For samples of shape (1, 5, 3) f must return the shape (1, 5), but returned (). Sum over
+                            the axes of one sample only, for instance axis=-1, and keep the leading axes.
     """
     contract.at_least("num_draws", num_draws, 16)
     key = jax.random.key(0) if key is None else key
@@ -85,21 +85,22 @@ def _check(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(for_samples)))
     numbers = np.asarray(logits)
     b = function.draw(rng, numbers, 3, facts.event_ndim)
-    findings.append(function.check_shape(f, b, facts))
+    call = lambda b: f(b)  # f itself need not be hashable
+    findings.append(function.check_shape(call, b, facts))
     if findings[-1].level == "problem":
         return Report(tuple(findings))
-    findings.append(function.check_purity(f, b))
+    findings.append(function.check_purity(call, b))
     if findings[-1].level == "problem":
         return Report(tuple(findings))
     rare, other = (function.draw(rng, function.tame(numbers, facts.event_ndim), 3, facts.event_ndim) for _ in range(2))
     findings += [
-        function.check_rows(f, rare, other, facts.event_ndim),
-        function.check_finite(f, rng, numbers, facts.event_ndim),
+        function.check_rows(call, rare, other, facts.event_ndim),
+        function.check_finite(call, rng, numbers, facts.event_ndim),
     ]
     subject = measure.Subject(est, params, logits, f, facts)
     findings.append(_check_apply(subject))
     broken = any(finding is not None and finding.level == "problem" for finding in findings)
-    slope, usable = function.check_slope(f, rng, numbers, facts)
+    slope, usable = function.check_slope(call, rng, numbers, facts)
     findings += [slope, function.check_structure(f, rare, other, facts.event_ndim)]
     findings.append(function.check_bound(f, f_of_logits, b, logits, facts))
 
@@ -163,7 +164,7 @@ def _check_estimator(
     kind = ("bits", "classes")[facts.event_ndim - 1]
     goal = "an expectation" if facts.objective == "expectation" else f"a bound of {facts.bound_samples} samples"
     grad = "it differentiates f" if facts.needs_grad else "it does not need ∇f"
-    found = [Finding("estimator", "ok", f"est is an estimator for {kind} of {goal}; {grad}."), finding]
+    found = [Finding("estimator", "ok", f"est estimates the gradient of {goal}, for {kind}; {grad}."), finding]
     return found, params if fits else expected, facts
 
 

@@ -129,7 +129,7 @@ def check_purity(f: Callable, b: jax.Array) -> Finding:
     printed = io.StringIO()
     try:
         with jax.checking_leaks(), contextlib.redirect_stdout(printed):
-            effects = jax.make_jaxpr(f)(b).effects
+            effects = jax.make_jaxpr(lambda b: f(b))(b).effects  # a new function, or JAX would remember the last trace
     except Exception as error:
         text = f"f keeps a traced array after it has returned ({message(error)})."
         return Finding("purity", "problem", f"{text} Do not store b, or anything computed from it, outside of f.")
@@ -206,7 +206,6 @@ def check_slope(f: Callable, rng: np.random.Generator, logits: np.ndarray, facts
 
 def _slope_text(f: Callable, rng: np.random.Generator, logits: np.ndarray, event_ndim: int) -> tuple[str, bool]:
     points, step, weights = _paths(rng, logits, event_ndim)
-    shape = points.shape[:2]
 
     def with_slope(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         f_x, pull = jax.vjp(f, x)
@@ -216,12 +215,12 @@ def _slope_text(f: Callable, rng: np.random.Generator, logits: np.ndarray, event
         f_x, slope = jax.jit(with_slope)(points.reshape(-1, *points.shape[2:]))
     except Exception as error:
         return f"f cannot be differentiated: {message(error)}.", False
-    along = np.sum(_wide(slope).reshape(points.shape) * _wide(step), axis=tuple(range(-event_ndim, 0)))
-    f_x = _wide(f_x).reshape(*shape, *along.shape[2:])
-    if not np.all(np.isfinite(f_x[1:-1])):
-        return "f is infinite or NaN at some points between 0 and 1.", False
-    if not np.all(np.isfinite(_wide(slope))):
+    f_x, slope = _wide(f_x).reshape(points.shape[: points.ndim - event_ndim]), _wide(slope).reshape(points.shape)
+    if not np.all(np.isfinite(f_x)):
+        return "f is infinite or NaN at some samples or at some points between them.", False
+    if not np.all(np.isfinite(slope)):
         return "∇f is infinite or NaN at some samples or at some points between them.", False
+    along = np.sum(slope * step, axis=tuple(range(-event_ndim, 0)))
     change = f_x[-1] - f_x[0]
     if not np.any(change):
         return "f did not change in any of the bits that were changed, so nothing can be said about its slope.", True
