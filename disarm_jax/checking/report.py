@@ -68,11 +68,10 @@ class Report:
 
     def __str__(self) -> str:
         """The findings, one paragraph each, and the table."""
-        problems, notes = (sum(f.level == level for f in self.findings) for level in ("problem", "note"))
-        counts = (
-            f"{number} {word}{'' if number == 1 else 's'}" for number, word in ((problems, "problem"), (notes, "note"))
-        )
-        lines = [f"dj.check: {', '.join(counts)}, {len(self.findings)} findings"]
+        numbers = {level: sum(f.level == level for f in self.findings) for level in ("problem", "note")}
+        numbers["finding"] = len(self.findings)
+        counts = (f"{number} {word}{'' if number == 1 else 's'}" for word, number in numbers.items())
+        lines = [f"dj.check: {', '.join(counts)}"]
         for finding in self.findings:
             head = f"  {finding.level:8} {finding.topic:10} "
             lines.append(textwrap.fill(head + finding.text, 110, subsequent_indent=" " * len(head)))
