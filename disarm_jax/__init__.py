@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from disarm_jax import bernoulli, categorical, formulas
+from disarm_jax.checking import check
 from disarm_jax.estimators.antithetic import arm, disarm
 from disarm_jax.estimators.copula import arms
 from disarm_jax.estimators.estimator import Chain, Estimate, Estimator
@@ -42,6 +43,7 @@ __all__ = [
     "arms",
     "bernoulli",
     "categorical",
+    "check",
     "disarm",
     "disarm_midpoint",
     "estimator_info",

@@ -13,8 +13,18 @@ import pytest
 
 import disarm_jax as dj
 
-README = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+ROOT = pathlib.Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = python_blocks(README)
+DOCS_BLOCKS = [
+    (path.name, block) for path in sorted((ROOT / "docs").glob("*.md")) for block in python_blocks(path.read_text())
+]
 MODULES = ["disarm_jax", *(module.name for module in pkgutil.walk_packages(dj.__path__, "disarm_jax."))]
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -37,7 +47,7 @@ def test_docstring_examples(name):
 
 
 def test_every_estimator_has_an_example():
-    for name in (*dj.estimator_names(), "expectation", "gradient_variance", "hierarchical", "variance_loss"):
+    for name in (*dj.estimator_names(), "check", "expectation", "gradient_variance", "hierarchical", "variance_loss"):
         assert ">>>" in inspect.getdoc(getattr(dj, name)), name
     for name in dj.categorical.estimator_names():
         assert ">>>" in inspect.getdoc(getattr(dj.categorical, name)), name
@@ -46,6 +56,11 @@ def test_every_estimator_has_an_example():
 @pytest.mark.parametrize("block", [block for number, block in enumerate(BLOCKS) if number != 1])  # which is run below
 def test_readme_blocks_run(block, capsys):
     exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize(("page", "block"), DOCS_BLOCKS)
+def test_blocks_of_the_docs_run(page, block, capsys):
+    exec(compile(block, page, "exec"), {})
 
 
 def test_the_readme_has_its_examples():

@@ -117,7 +117,7 @@ def test_structure_for_expansions_changes_nothing(name):
     layers, x, key = inference_layers(model, params), jnp.asarray(X), jax.random.key(1)
     plain = log_weights(model, params, x, layers, layers[0](x), stop_q=True)
     if len(layers) == 1:
-        est, at, found = dj.disarm_quadratic(probes=3), (layers[0](x),), lambda out: out.grad
+        est, at, found = dj.make_estimator("disarm_quadratic", probes=3), (layers[0](x),), lambda out: out.grad
         composed = composed_log_weights(model, params, x, layers[0](x), stop_q=True)
         fs = [dataclasses.replace(composed, moments=None), lambda b: plain((b,))]
         np.testing.assert_allclose(fs[0](*all_bits(model)), plain(all_bits(model)), rtol=1e-12)

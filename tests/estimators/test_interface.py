@@ -119,7 +119,7 @@ def test_wrong_options_are_named(name, options, error, words):
 
 
 def test_numbers_of_numpy_are_numbers():
-    est = dj.interpolated(num_pairs=np.int64(2), init_beta=np.float32(0.5))
+    est = dj.make_estimator("interpolated", num_pairs=np.int64(2), init_beta=np.float32(0.5))
     out = jax.eval_shape(lambda key: est.apply({"beta": 0.5}, key, make_logits(), f), jax.random.key(0))
     assert out.grad.shape == (5, 3)
 

@@ -58,7 +58,7 @@ def test_gradient_of_the_variance(per_dimension, num_pairs):
     """`variance_loss` of every outcome, weighted by its probability, has the derivative of the enumerated variance."""
     logits, f = LOGITS[:2], exact.table_function(2, seed=3)
     table = jnp.asarray(f.table)
-    est = dj.interpolated(num_pairs=num_pairs, init_beta=0.3, per_dimension=per_dimension)
+    est = dj.make_estimator("interpolated", num_pairs=num_pairs, init_beta=0.3, per_dimension=per_dimension)
     params = est.init(jax.random.key(0), jnp.asarray(logits))
     assert params["beta"].shape == ((2,) if per_dimension else ())
     truth = jax.grad(exact_second_moment)(params["beta"], logits, f) / num_pairs
@@ -80,7 +80,7 @@ def test_gradient_of_the_variance(per_dimension, num_pairs):
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_the_variance_gradient_is_finite(beta):
     """Also at the ends, where some pairs are impossible, and at saturated logits."""
-    est = dj.interpolated(init_beta=beta)
+    est = dj.make_estimator("interpolated", init_beta=beta)
     logits = jnp.array([0.0, -0.0, 1e4, -1e4, 3.0])
     params = est.init(jax.random.key(0), logits)
     loss = lambda params, key: dj.variance_loss(est)(params, key, logits, lambda b: b.sum(-1))
@@ -90,7 +90,7 @@ def test_the_variance_gradient_is_finite(beta):
 
 def learn(f, logits, steps, learning_rate):
     """Projected stochastic gradient descent on the variance, from the middle."""
-    est = dj.interpolated()
+    est = dj.make_estimator("interpolated")
     logits = jnp.broadcast_to(jnp.asarray(logits), (256, len(logits)))
 
     def step(params, key):

@@ -106,7 +106,7 @@ def test_more_samples_of_arms_have_less_variance_than_pairs_of_disarm():
 def test_arms_interpolated(num_samples, beta):
     logits, (f, traced_f), beta = LOGITS[2], table(2), np.array(beta)
     b, probabilities = exact.mixture_law(logits, num_samples, beta)
-    est, params = dj.arms_interpolated(num_samples=num_samples), {"beta": jnp.asarray(beta)}
+    est, params = dj.make_estimator("arms_interpolated", num_samples=num_samples), {"beta": jnp.asarray(beta)}
     out = apply_to_outcomes(est, params, logits, traced_f, interpolated_copula_samples=(b,))
     check_moments(logits, f, probabilities, out.grad, exact.arms_interpolated(logits, b, f(b), beta))
     batch = jnp.broadcast_to(logits, b.shape[1:])
@@ -119,7 +119,7 @@ def test_arms_interpolated_learns_from_the_gradient_of_the_exact_variance(beta):
     """`variance_loss` of every outcome, weighted by its probability, has the derivative of the enumerated variance."""
     logits, (f, traced_f), beta = LOGITS[2], table(2), jnp.array(beta)
     b, probabilities = exact.mixture_law(logits, 4, np.asarray(beta))
-    est = dj.arms_interpolated(per_dimension=beta.ndim > 0)
+    est = dj.make_estimator("arms_interpolated", per_dimension=beta.ndim > 0)
 
     def exact_second_moment(beta):
         possible = probabilities > 0
@@ -166,7 +166,7 @@ def test_the_derivative_in_beta_keeps_its_digits():
 def test_the_variance_gradient_of_arms_interpolated_is_finite(beta):
     """Also at the ends, where some groups are impossible, at saturated logits, in float32 and with 8 samples."""
     with jax.enable_x64(False):
-        est = dj.arms_interpolated(init_beta=beta, num_samples=8)
+        est = dj.make_estimator("arms_interpolated", init_beta=beta, num_samples=8)
         logits = jnp.array([0.0, -0.0, 1e4, -1e4, 3.0, -30.0])
         params = est.init(jax.random.key(0), logits)
         loss = lambda params, key: dj.variance_loss(est)(params, key, logits, lambda b: b.sum(-1))
@@ -181,7 +181,7 @@ def test_multisample_arms(dim, num_samples, group_size):
     b, law = exact.copula_law(logits, group_size)
     groups, probabilities = exact.copies((np.moveaxis(b, 0, 1)[law > 0], law[law > 0]), num_samples)
     groups = np.moveaxis(groups, 2, 0)  # [n, K, M, D]
-    est = dj.multisample_arms(num_samples=num_samples, group_size=group_size)
+    est = dj.make_estimator("multisample_arms", num_samples=num_samples, group_size=group_size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bernoulli, "copula_samples", lambda *args: jnp.asarray(groups))
         apply = jax.jit(lambda batch: est.apply((), jax.random.key(0), batch, traced))
@@ -229,7 +229,7 @@ def test_the_weight_of_arms_keeps_its_digits(dtype, num_samples):
 @pytest.mark.parametrize(("dim", "num_samples"), [(3, 2), (2, 3), (1, 5)])
 def test_double_cv(dim, num_samples):
     b, probabilities = exact.sample_law(LOGITS[dim], num_samples)
-    est = dj.double_cv(num_samples=num_samples)
+    est = dj.make_estimator("double_cv", num_samples=num_samples)
     for scale in (0.0, -0.5, 1.7):
         out = apply_to_outcomes(est, {"scale": scale}, LOGITS[dim], cubic, sample=(b,))
         reference = exact.double_cv(LOGITS[dim], b, cubic(b), cubic_slope(b), scale)
@@ -240,10 +240,10 @@ def test_double_cv(dim, num_samples):
 def test_double_cv_is_exact_for_linear_f_and_loo_at_zero():
     b, _ = exact.sample_law(LOGITS[3], 2)
     linear = lambda b: power(b, 1)
-    out = apply_to_outcomes(dj.double_cv(), {"scale": -1.0}, LOGITS[3], linear, sample=(b,))
+    out = apply_to_outcomes(dj.make_estimator("double_cv"), {"scale": -1.0}, LOGITS[3], linear, sample=(b,))
     truth = exact.gradient(LOGITS[3], linear)
     np.testing.assert_allclose(out.grad, np.broadcast_to(truth, out.grad.shape), atol=1e-12)
-    out = apply_to_outcomes(dj.double_cv(), {"scale": 0.0}, LOGITS[3], cubic, sample=(b,))
+    out = apply_to_outcomes(dj.make_estimator("double_cv"), {"scale": 0.0}, LOGITS[3], cubic, sample=(b,))
     np.testing.assert_allclose(out.grad, exact.reinforce_loo(LOGITS[3], b, cubic(b)), atol=1e-12)
 
 
@@ -257,7 +257,7 @@ def test_double_cv_learns_the_best_scale():
     ]
     best = 0.5 * (at[0] - at[2]) / (at[0] - 2 * at[1] + at[2])
     assert best < 0
-    est, batch = dj.double_cv(), jnp.broadcast_to(jnp.asarray(logits), (256, 3))
+    est, batch = dj.make_estimator("double_cv"), jnp.broadcast_to(jnp.asarray(logits), (256, 3))
 
     def step(params, key):
         grads = jax.grad(dj.variance_loss(est))(params, key, batch, cubic)
@@ -272,7 +272,7 @@ def test_double_cv_learns_the_best_scale():
 def test_disarm_taylor_cross(dim, num_pairs):
     logits, v = LOGITS[dim], expit(LOGITS[dim]) * expit(-LOGITS[dim])
     b, b_tilde, probabilities = exact.copies(exact.pair_law(logits), num_pairs)
-    est = dj.disarm_taylor_cross(num_pairs=num_pairs)
+    est = dj.make_estimator("disarm_taylor_cross", num_pairs=num_pairs)
     slopes = 0.5 * (cubic_slope(b) + cubic_slope(b_tilde))
     for scale in (0.0, 1.0, -0.6):
         out = apply_to_outcomes(est, {"scale": (scale,)}, logits, cubic, antithetic_pairs=(b, b_tilde, b))
@@ -302,7 +302,7 @@ def make_network(hidden, seed):
 @pytest.mark.parametrize(("dim", "num_samples"), [(3, 2), (2, 3), (1, 4)])
 def test_rodeo(dim, num_samples):
     b, probabilities = exact.sample_law(LOGITS[dim], num_samples)
-    est = dj.rodeo(num_samples=num_samples, hidden=5)
+    est = dj.make_estimator("rodeo", num_samples=num_samples, hidden=5)
     for seed, scales in enumerate([(0.8, -0.6), (-1.3, 0.0), (0.0, 2.0)]):
         params, network = make_network(5, seed)
         params = {"baseline_scale": scales[0], "control_scale": scales[1], "network": params}
@@ -313,7 +313,7 @@ def test_rodeo(dim, num_samples):
 
 
 def test_rodeo_starts_as_documented():
-    est = dj.rodeo(init_scale=0.7, hidden=6)
+    est = dj.make_estimator("rodeo", init_scale=0.7, hidden=6)
     params = est.init(jax.random.key(0), jnp.zeros((5, 3), jnp.bfloat16))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     assert jax.tree.map(jnp.shape, params["network"]["hidden"]) == {"kernel": (2, 6), "bias": (6,)}
@@ -322,7 +322,7 @@ def test_rodeo_starts_as_documented():
 
 def test_rodeo_learns():
     """Descending `variance_loss` takes it from above REINFORCE-LOO well below it, by more than 10 standard errors."""
-    est, logits = dj.rodeo(hidden=16), jnp.broadcast_to(jnp.asarray(LOGITS[3]), (64, 3))
+    est, logits = dj.make_estimator("rodeo", hidden=16), jnp.broadcast_to(jnp.asarray(LOGITS[3]), (64, 3))
 
     def step(params, key):
         grads = jax.grad(dj.variance_loss(est))(params, key, logits, cubic)
@@ -341,7 +341,7 @@ def test_rodeo_learns():
 def test_leg(dim):
     f, traced_f = table(dim)
     b, probabilities = exact.sample_law(LOGITS[dim], 1)
-    out = apply_to_outcomes(dj.leg(), (), LOGITS[dim], traced_f, sample=(b,))
+    out = apply_to_outcomes(dj.make_estimator("leg"), (), LOGITS[dim], traced_f, sample=(b,))
     check_moments(LOGITS[dim], f, probabilities, out.grad, exact.leg(LOGITS[dim], b[0], f))
     np.testing.assert_allclose(out.value, f(b[0]), atol=1e-12)  # flips do not count
 
@@ -420,7 +420,7 @@ def test_gumbel_sigmoid_against_quadrature(hard, temperature):
     u = np.concatenate([low + (high - low) * (nodes + 1) / 2 for low, high in ends])
     weights = np.concatenate([weights * (high - low) / 2 for low, high in ends])
     noise = jnp.asarray(np.log(u) - np.log1p(-u))[:, None]
-    est = dj.gumbel_sigmoid(temperature=temperature, hard=hard)
+    est = dj.make_estimator("gumbel_sigmoid", temperature=temperature, hard=hard)
     cases = [
         (lambda b: b[..., 0], lambda b: 1.0),
         (lambda b: (b[..., 0] - 0.3) ** 3, lambda b: 3 * (b - 0.3) ** 2),
@@ -451,7 +451,7 @@ def test_gumbel_sigmoid_without_hard_evaluates_f_at_bits_too():
         calls.append(b.shape)
         return b.sum(-1), b
 
-    est = dj.gumbel_sigmoid(hard=False)
+    est = dj.make_estimator("gumbel_sigmoid", hard=False)
     out, b = est.apply((), jax.random.key(0), jnp.zeros((5, 3)), f, has_aux=True)
     assert calls == [(1, 5, 3)] * 2
     assert dj.estimator_info("gumbel_sigmoid", hard=False).evaluations == 2

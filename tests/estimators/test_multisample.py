@@ -35,8 +35,8 @@ CASES = {
     "vimco, repeats": (dj.vimco(num_samples=3, repeats=2), 3, independent(6)),
     "multisample_disarm": (dj.multisample_disarm(num_pairs=3), 3, pairs(3)),
     "multisample_disarm, all": (dj.multisample_disarm(num_pairs=3, configurations="all"), 3, pairs(3)),
-    "multisample_arms": (dj.multisample_arms(num_samples=2, group_size=3), 2, groups(2, 3)),
-    "naive_multisample_disarm": (dj.naive_multisample_disarm(num_pairs=3), 3, pairs(3)),
+    "multisample_arms": (dj.make_estimator("multisample_arms", num_samples=2, group_size=3), 2, groups(2, 3)),
+    "naive_multisample_disarm": (dj.make_estimator("naive_multisample_disarm", num_pairs=3), 3, pairs(3)),
 }
 
 

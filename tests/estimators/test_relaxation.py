@@ -12,7 +12,7 @@ import disarm_jax as dj
 
 LOGITS = np.array([0.7, -1.1, 2.5])
 DRAWS = 500_000
-ESTIMATORS = {"rebar": dj.rebar(), "relax": dj.relax(hidden=6)}
+ESTIMATORS = {"rebar": dj.make_estimator("rebar"), "relax": dj.relax(hidden=6)}
 WEIGHTS = np.array([1.3, -0.8, 0.6])
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -143,7 +143,7 @@ def test_reads_the_tunables_as_documented(scaled_network):
 def test_a_zero_control_variate_is_reinforce():
     nothing = (lambda key, logits: (), lambda params, z: jnp.zeros(z.shape[:-1], z.dtype))
     logits, with_samples = jnp.broadcast_to(jnp.asarray(LOGITS), (100, 3)), lambda b: (f(b), b)
-    for est in (dj.rebar(init_scale=0.0), dj.relax(init_scale=0.0, control_variate=nothing)):
+    for est in (dj.make_estimator("rebar", init_scale=0.0), dj.relax(init_scale=0.0, control_variate=nothing)):
         params = est.init(jax.random.key(0), logits)
         apply = jax.jit(lambda est=est, p=params: est.apply(p, jax.random.key(1), logits, with_samples, has_aux=True))
         out, b = apply()
@@ -197,7 +197,7 @@ def test_init(dtype):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     np.testing.assert_allclose([jnp.exp(params["log_temperature"]), params["scale"]], [0.1, 1.0], rtol=1e-6)
     assert params["network"]["hidden"]["kernel"].shape == (3, 137)
-    assert set(dj.rebar().init(jax.random.key(0), logits)) == {"log_temperature", "scale"}
+    assert set(dj.make_estimator("rebar").init(jax.random.key(0), logits)) == {"log_temperature", "scale"}
     params = dj.relax(init_temperature=0.7, init_scale=0.2, hidden=4).init(jax.random.key(0), logits)
     np.testing.assert_allclose([jnp.exp(params["log_temperature"]), params["scale"]], [0.7, 0.2], rtol=1e-6)
     assert params["network"]["hidden"]["kernel"].shape == (3, 4)

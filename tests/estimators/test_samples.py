@@ -351,7 +351,7 @@ def test_arm_averages_its_pairs():
 
 @pytest.mark.usefixtures("x64")
 def test_rodeo_reads_its_tunables_as_documented():
-    est = dj.rodeo(num_samples=3, hidden=4)
+    est = dj.make_estimator("rodeo", num_samples=3, hidden=4)
     params = jax.tree.map(lambda p: p + 0.3, est.init(jax.random.key(7), jnp.asarray(LOGITS)))
     params = params | {"baseline_scale": 0.7, "control_scale": -1.2}
 
@@ -371,7 +371,7 @@ def test_rodeo_reads_its_tunables_as_documented():
 @pytest.mark.usefixtures("x64")
 def test_gumbel_sigmoid_uses_the_noise_that_made_its_sample():
     """z is read off grad = ∂f σ'(z/τ)/τ up to its sign, which is the sample's; it has the logistic law."""
-    est, temperature = dj.gumbel_sigmoid(temperature=0.7), 0.7
+    est, temperature = dj.make_estimator("gumbel_sigmoid", temperature=0.7), 0.7
     batch = jnp.broadcast_to(LOGITS, (DRAWS, 2))
     out, b = est.apply((), jax.random.key(8), batch, lambda b: (b.sum(-1), b), has_aux=True)
     root = np.sqrt(1 - 4 * temperature * np.asarray(out.grad))  # of σ(x) − σ(−x), x = |z| / τ

@@ -52,4 +52,4 @@ def test_other_errors_pass():
         raise RuntimeError("of f itself")
 
     with pytest.raises(RuntimeError, match="of f itself"):
-        grad(dj.double_cv(), broken)
+        grad(dj.make_estimator("double_cv"), broken)
