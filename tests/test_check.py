@@ -549,7 +549,9 @@ def test_variances_are_those_of_gradient_variance():
 
 def test_the_best_estimator_is_advised():
     """At p = ½ the midpoint's gradient of this quadratic f is exact, so that the product is almost 0."""
-    report = quick(dj.make_estimator("reinforce"), lambda b: b.sum(-1) ** 2, jnp.zeros((2, 3)), compare=("disarm_midpoint",))
+    report = quick(
+        dj.make_estimator("reinforce"), lambda b: b.sum(-1) ** 2, jnp.zeros((2, 3)), compare=("disarm_midpoint",)
+    )
     assert report.level("compare") == "note"
     assert "disarm_midpoint has" in report.text("compare")
     report = quick(dj.disarm_midpoint(), smooth, compare=("reinforce",))

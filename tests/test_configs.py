@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 from absl import flags
+from disarm_jax.estimators.hierarchical import _FACTORIES
 from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
-from disarm_jax.estimators.hierarchical import _FACTORIES
 from disarm_jax.experiment.choices import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
 
