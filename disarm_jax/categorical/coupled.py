@@ -6,15 +6,16 @@ import jax.numpy as jnp
 
 from disarm_jax.categorical import distribution, formulas, trees
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
-
-_COUPLED = "Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021"
+from disarm_jax.estimators.estimator import SampleEstimator, describe
 
 
 def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(z_k).
 
     Unbiased; K evaluations of f; f is not differentiated.
+
+    Paper: Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019
+    Advice: A strong baseline with many samples, or with many classes, where coupling gains little.
 
     Args:
       num_samples: K, number of independent samples, at least 2.
@@ -33,12 +34,7 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     def gradient(params, logits, z, noise, f_z):
         return formulas.reinforce_loo(logits, z, f_z)
 
-    info = EstimatorInfo(
-        "reinforce_loo",
-        evaluations=num_samples,
-        paper="Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
-        advice="A strong baseline with many samples, or with many classes, where coupling gains little.",
-    )
+    info = describe(reinforce_loo, num_samples)
     return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, event_ndim=2, info=info)
 
 
@@ -46,6 +42,9 @@ def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM-SB (Dong, Mnih & Tucker, 2021): antithetic choices of which class to break off a stick.
 
     Unbiased; two evaluations of f per pair; f is not differentiated. The order of the classes matters to its variance.
+
+    Paper: Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021
+    Advice: When the classes have an order that suits it; the first one is broken off first.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.
@@ -56,14 +55,16 @@ def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    advice = "When the classes have an order that suits it; the first one is broken off first."
-    return _from_pairs("disarm_sb", num_pairs, lambda logits: trees.sticks(logits.shape[-1]), advice)
+    return _from_pairs(disarm_sb, num_pairs, lambda logits: trees.sticks(logits.shape[-1]))
 
 
 def disarm_tree(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM-Tree (Dong, Mnih & Tucker, 2021): antithetic choices along a balanced tree of any number of classes.
 
     Unbiased; two evaluations of f per pair; f is not differentiated.
+
+    Paper: Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021
+    Advice: When it measures better than disarm_iw for your f; the order of the classes matters a little.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.
@@ -74,8 +75,7 @@ def disarm_tree(*, num_pairs: int = 1) -> SampleEstimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    advice = "When it measures better than disarm_iw for your f; the order of the classes matters a little."
-    return _from_pairs("disarm_tree", num_pairs, lambda logits: trees.balanced_tree(logits.shape[-1]), advice)
+    return _from_pairs(disarm_tree, num_pairs, lambda logits: trees.balanced_tree(logits.shape[-1]))
 
 
 def disarm_iw(*, num_pairs: int = 1) -> SampleEstimator:
@@ -83,6 +83,9 @@ def disarm_iw(*, num_pairs: int = 1) -> SampleEstimator:
 
     Unbiased; two evaluations of f per pair; f is not differentiated. That holds for sticks in ascending order of the
     logits, in which it puts them by itself, for each variable.
+
+    Paper: Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021
+    Advice: The default: any f, two evaluations, nothing to tune, and the order of the classes does not matter.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.
@@ -93,14 +96,13 @@ def disarm_iw(*, num_pairs: int = 1) -> SampleEstimator:
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3, 10))
     """
-    advice = "The default: any f, two evaluations, nothing to tune, and the order of the classes does not matter."
-    return _from_pairs("disarm_iw", num_pairs, trees.ascending_sticks, advice)
+    return _from_pairs(disarm_iw, num_pairs, trees.ascending_sticks)
 
 
-def _from_pairs(name: str, num_pairs: int, make_tree: Callable, advice: str) -> SampleEstimator:
-    """Averages the formula of that name over antithetic pairs along the tree that is made for the logits."""
+def _from_pairs(factory: Callable, num_pairs: int, make_tree: Callable) -> SampleEstimator:
+    """Averages the formula of the factory's name over antithetic pairs along the tree that is made for the logits."""
     options.at_least("num_pairs", num_pairs, 1)
-    formula = getattr(formulas, name)
+    formula = getattr(formulas, factory.__name__)
 
     def draw(params, key, logits):
         return jnp.concatenate(distribution.antithetic_pairs(key, logits, make_tree(logits), num_pairs)), None
@@ -108,5 +110,5 @@ def _from_pairs(name: str, num_pairs: int, make_tree: Callable, advice: str) -> 
     def gradient(params, logits, z, noise, f_z):
         return jnp.mean(formula(logits, *jnp.split(z, 2), *jnp.split(f_z, 2)), axis=0)
 
-    info = EstimatorInfo(name, 2 * num_pairs, _COUPLED, advice)
+    info = describe(factory, 2 * num_pairs)
     return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, event_ndim=2, info=info)

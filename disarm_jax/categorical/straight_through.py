@@ -5,14 +5,17 @@ from typing import Any
 import jax
 
 from disarm_jax.categorical import distribution, formulas
-from disarm_jax.estimators.estimator import SlopeEstimator
-from disarm_jax.estimators.straight_through import biased_info, check_relaxation
+from disarm_jax.estimators.estimator import SlopeEstimator, describe
+from disarm_jax.estimators.straight_through import check_relaxation
 
 
 def straight_through() -> SlopeEstimator:
     """Biased: straight-through (Bengio et al., 2013), ∇f(z) · ∂softmax, as if z were its own mean.
 
     Exact only for an f that is linear in each variable. One evaluation of f at a sample, where it is differentiated.
+
+    Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
+    Advice: Biased: exact for an f that is linear in each variable, and only there.
 
     Example:
       >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
@@ -23,11 +26,7 @@ def straight_through() -> SlopeEstimator:
     def gradient(params, logits, z, noise, f_z, slope):
         return formulas.straight_through(logits, slope[0])
 
-    info = biased_info(
-        "straight_through",
-        "Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013",
-        "Biased: exact for an f that is linear in each variable, and only there.",
-    )
+    info = describe(straight_through, 1, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
 
 
@@ -36,6 +35,9 @@ def reinmax() -> SlopeEstimator:
 
     Exact only for an f that is at most quadratic in each variable. One evaluation of f at a sample, where it is
     differentiated.
+
+    Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
+    Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
     Example:
       >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
@@ -46,11 +48,7 @@ def reinmax() -> SlopeEstimator:
     def gradient(params, logits, z, noise, f_z, slope):
         return formulas.reinmax(logits, z[0], slope[0])
 
-    info = biased_info(
-        "reinmax",
-        "Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023",
-        "Biased: instead of straight-through, which it corrects to second order at the same price.",
-    )
+    info = describe(reinmax, 1, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
 
 
@@ -60,6 +58,9 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
     With `hard`, f is evaluated and differentiated at the sample, the largest of x, once. Without, it is differentiated
     at the relaxed sample softmax(x/τ), and evaluated at the sample in a call of its own, because `value` is a mean of f
     over samples. The bias vanishes only as τ → 0, while the variance grows.
+
+    Paper: Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017
+    Advice: Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.
 
     Args:
       temperature: τ, positive.
@@ -83,12 +84,7 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
         noise = distribution.gumbel_noise(key, logits.shape, logits.dtype)
         return distribution.argmax(distribution.perturb(logits, noise), logits.dtype)[None], noise
 
-    info = biased_info(
-        "gumbel_softmax",
-        "Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017",
-        "Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.",
-        evaluations=1 if hard else 2,
-    )
+    info = describe(gumbel_softmax, 1 if hard else 2, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=draw, formula=gradient, relax=None if hard else relax, event_ndim=2, info=info)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from disarm_jax.checking import function, measure
 from disarm_jax.checking.facts import Facts, find_facts
 from disarm_jax.checking.report import Finding, Measured, Report
-from disarm_jax.estimators import contract
+from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import Estimator
 
 __all__ = ["Facts", "Finding", "Measured", "Report", "check"]
@@ -61,7 +61,7 @@ def check(
         problem  shape      For samples of shape (1, 5, 3) f must return the shape (1, 5), but returned (). Sum over
                             the axes of one sample only, for instance axis=-1, and keep the leading axes.
     """
-    contract.at_least("num_draws", num_draws, 16)
+    options.at_least("num_draws", num_draws, 16)
     key = jax.random.key(0) if key is None else key
     report = _check(est, f, logits, params, key, f_of_logits, compare, num_draws)
     print(report)

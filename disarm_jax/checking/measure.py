@@ -15,7 +15,7 @@ from disarm_jax import categorical
 from disarm_jax.checking.facts import Facts
 from disarm_jax.checking.function import message, tame
 from disarm_jax.checking.report import Finding, Measured
-from disarm_jax.estimators import gradients, registry
+from disarm_jax.estimators import registry, variance
 from disarm_jax.estimators.estimator import Estimator
 
 MOST_OUTCOMES = 1024  # of one row
@@ -90,8 +90,8 @@ class Subject(NamedTuple):
     def compile(self, num_draws: int) -> Callable:
         """A compiled function of a key, which returns the moments of that many draws."""
 
-        def moments(key: jax.Array) -> gradients.GradientVariance:
-            measure = gradients.gradient_variance(self.est)
+        def moments(key: jax.Array) -> variance.GradientVariance:
+            measure = variance.gradient_variance(self.est)
             return measure(self.params, key, self.logits, self.f, num_draws)
 
         return jax.jit(moments).lower(jax.random.key(0)).compile()

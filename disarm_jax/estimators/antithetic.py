@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, Sampler
+from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
 
 
 def arm(*, num_pairs: int = 1) -> SampleEstimator:
@@ -13,6 +13,9 @@ def arm(*, num_pairs: int = 1) -> SampleEstimator:
 
     Eq. 4 of the paper. Unbiased; two evaluations of f per pair; f is not differentiated. DisARM costs the same
     and never has more variance.
+
+    Paper: Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019
+    Advice: To compare with earlier work; DisARM costs the same and never has more variance.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.
@@ -28,12 +31,7 @@ def arm(*, num_pairs: int = 1) -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return jnp.mean(formulas.arm(jax.nn.sigmoid(noise), *jnp.split(f_b, 2)), axis=0)
 
-    info = EstimatorInfo(
-        "arm",
-        evaluations=2 * num_pairs,
-        paper="Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019",
-        advice="To compare with earlier work; DisARM costs the same and never has more variance.",
-    )
+    info = describe(arm, 2 * num_pairs)
     return SampleEstimator(sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, info=info)
 
 
@@ -42,6 +40,9 @@ def disarm(*, num_pairs: int = 1) -> SampleEstimator:
 
     Eq. 7 of the paper: ARM with its continuous noise integrated out. Unbiased; two evaluations of f per pair; f is
     not differentiated.
+
+    Paper: Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020
+    Advice: The default: any f, two evaluations, nothing to tune.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.
@@ -61,12 +62,7 @@ def disarm(*, num_pairs: int = 1) -> SampleEstimator:
     def pair_weight(params, logits):
         return jax.nn.sigmoid(jnp.abs(logits))
 
-    info = EstimatorInfo(
-        "disarm",
-        evaluations=2 * num_pairs,
-        paper="Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020",
-        advice="The default: any f, two evaluations, nothing to tune.",
-    )
+    info = describe(disarm, 2 * num_pairs)
     return SampleEstimator(
         sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, pair_weight=pair_weight, info=info
     )

@@ -1,4 +1,4 @@
-"""Estimators with a control variate: terms of mean zero, made of the base's samples, are subtracted from its gradient."""
+"""Estimators with a control variate: terms of mean zero are subtracted from the gradient of a base."""
 
 import dataclasses
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Control(Protocol):
         ...
 
     def point(self, logits: jax.Array, b: jax.Array) -> jax.Array:
-        """Returns `[*batch, D]`, a point at which f is expanded; in a chain, the later layers are at the means there."""
+        """Returns `[*batch, D]`, where f is expanded; the later layers of a chain are at the means they have there."""
         ...
 
     def terms(

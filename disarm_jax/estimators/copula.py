@@ -2,7 +2,7 @@
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
+from disarm_jax.estimators.estimator import SampleEstimator, describe
 
 
 def arms(*, num_samples: int = 4) -> SampleEstimator:
@@ -11,6 +11,9 @@ def arms(*, num_samples: int = 4) -> SampleEstimator:
     1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, with c = P(b_j = 1, b_k = 0) of two of the samples. Unbiased; n
     evaluations of f; f is not differentiated. With two samples it is DisARM; with more it mostly has less variance than
     DisARM with as many evaluations.
+
+    Paper: Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021
+    Advice: With more than two evaluations: any f, nothing to tune, mostly less variance than as many DisARM pairs.
 
     Args:
       num_samples: n, at least 2.
@@ -29,10 +32,5 @@ def arms(*, num_samples: int = 4) -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.arms(logits, b, f_b)
 
-    info = EstimatorInfo(
-        "arms",
-        evaluations=num_samples,
-        paper="Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021",
-        advice="With more than two evaluations: any f, nothing to tune, mostly less variance than as many DisARM pairs.",
-    )
+    info = describe(arms, num_samples)
     return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, info=info)

@@ -57,6 +57,18 @@ class EstimatorInfo(NamedTuple):
     needs_grad: bool = False
 
 
+def describe(factory: Callable, evaluations: int | str, **facts: Any) -> EstimatorInfo:
+    """Describes the estimator that a function makes, with paper and advice from the lines of its docstring.
+
+    Args:
+      factory: has the lines "Paper: …" and "Advice: …" in its docstring.
+      evaluations: as in `EstimatorInfo`.
+      **facts: those of `EstimatorInfo` that differ from its defaults.
+    """
+    lines = dict(line.split(": ", 1) for line in (inspect.getdoc(factory) or "").splitlines() if ": " in line)
+    return EstimatorInfo(factory.__name__, evaluations, lines.get("Paper", ""), lines.get("Advice", ""), **facts)
+
+
 class Samples(NamedTuple):
     """What an estimator has drawn.
 

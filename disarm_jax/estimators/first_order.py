@@ -77,7 +77,7 @@ def vary_like(x: Any, *others: Any) -> Any:
 
 @contextlib.contextmanager
 def stateless_f() -> Iterator[None]:
-    """Raises TypeError that says in words that f must be pure, where Flax NNX refuses to change a module's state inside a transformation."""
+    """Raises TypeError, in words, where Flax NNX refuses to change a module's state inside a transformation."""
     try:
         yield
     except Exception as error:

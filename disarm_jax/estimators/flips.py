@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
-
-_CLIPPING = "Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023"
+from disarm_jax.estimators.estimator import SampleEstimator, describe
 
 
 def leg() -> SampleEstimator:
@@ -19,8 +17,12 @@ def leg() -> SampleEstimator:
     evaluations of f in one call, on an array of (D + 1) · D bits per example; f is not differentiated. The reference of
     low variance for few bits.
 
+    Paper: Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015
+    Advice: The reference of low variance, for few bits: an evaluation for each of them.
+
     Example:
-      >>> out = dj.make_estimator("leg").apply((), jax.random.key(0), jnp.zeros(3), lambda b: b @ jnp.array([4.0, 8.0, 12.0]))
+      >>> f = lambda b: b @ jnp.array([4.0, 8.0, 12.0])
+      >>> out = dj.make_estimator("leg").apply((), jax.random.key(0), jnp.zeros(3), f)
       >>> print(out.grad)  # exact for a linear f
       [1. 2. 3.]
     """
@@ -33,12 +35,7 @@ def leg() -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.leg(logits, b[0], f_b[0], jnp.moveaxis(f_b[1:], 0, -1))
 
-    info = EstimatorInfo(
-        "leg",
-        evaluations="D + 1",
-        paper="Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015",
-        advice="The reference of low variance, for few bits: an evaluation for each of them.",
-    )
+    info = describe(leg, "D + 1")
     return SampleEstimator(sampler=draw, formula=gradient, num_draws=1, info=info)
 
 
@@ -47,6 +44,9 @@ def bitflip() -> SampleEstimator:
 
     D p(1−p) (f(b_{i→1}) − f(b_{i→0})) for this i, zero for all others. Unbiased; two evaluations of f; f is not
     differentiated. Its variance grows with D: it is for bits that are nearly certain, as in `ugc`.
+
+    Paper: Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023
+    Advice: For few bits that are nearly certain; its variance grows with the number of bits.
 
     Example:
       >>> out = dj.make_estimator("bitflip").apply((), jax.random.key(0), jnp.zeros(3), lambda b: b.sum(-1))
@@ -62,12 +62,7 @@ def bitflip() -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.bitflip(logits, *b, *f_b)
 
-    info = EstimatorInfo(
-        "bitflip",
-        evaluations=2,
-        paper=_CLIPPING,
-        advice="For few bits that are nearly certain; its variance grows with the number of bits.",
-    )
+    info = describe(bitflip, 2)
     return SampleEstimator(sampler=draw, formula=gradient, num_draws=1, info=info)
 
 
@@ -76,6 +71,9 @@ def ugc() -> SampleEstimator:
 
     The bits with min(p, 1−p) < 1/(2D) are those where BitFlip-1 has less variance than DisARM can have. Unbiased; three
     evaluations of f: an antithetic pair b, b̃, and b with one bit flipped; f is not differentiated.
+
+    Paper: Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023
+    Advice: When many bits are nearly certain, where DisARM would rarely see them flip.
 
     Example:
       >>> out = dj.make_estimator("ugc").apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
@@ -91,12 +89,7 @@ def ugc() -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.ugc(logits, *b, *f_b)
 
-    info = EstimatorInfo(
-        "ugc",
-        evaluations=3,
-        paper=_CLIPPING,
-        advice="When many bits are nearly certain, where DisARM would rarely see them flip.",
-    )
+    info = describe(ugc, 3)
     return SampleEstimator(sampler=draw, formula=gradient, num_draws=2, info=info)
 
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import EstimatorInfo, Formula, SampleEstimator, Sampler
+from disarm_jax.estimators.estimator import EstimatorInfo, Formula, SampleEstimator, Sampler, describe
 
 
 def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
@@ -22,6 +22,9 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     which that loss accounts for and the derivative of `grad` alone does not. A β that an update has taken out of [0, 1]
     acts as the nearest end of it, so that the gradient stays unbiased, and is still learnt as if it were there. At
     β = 1 exactly, the loss misses the pairs that are never drawn there, and its gradient is unbiased only from below.
+
+    Paper: Dong, Mnih & Tucker, NeurIPS 2020, appendix B
+    Advice: When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.
 
     Args:
       num_pairs: number of pairs, independent of each other.
@@ -52,12 +55,7 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
         likely, beta = jax.nn.sigmoid(jnp.abs(logits)), beta_of(params).astype(logits.dtype)
         return likely / (beta + (1 - beta) * likely)
 
-    info = EstimatorInfo(
-        "interpolated",
-        evaluations=2 * num_pairs,
-        paper="Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
-        advice="When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.",
-    )
+    info = describe(interpolated, 2 * num_pairs)
     return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, info, pair_weight)
 
 
@@ -68,8 +66,11 @@ def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimen
     at β = 1. Unbiased for every β in [0, 1]; n evaluations of f; f is not differentiated. With two samples it is
     `interpolated`; what its documentation says of β holds here, too.
 
+    Paper: Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B
+    Advice: When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.
+
     Args:
-      num_samples: n, from 2 to 8: the probabilities of more samples lose their digits in float32, and β is learnt from them.
+      num_samples: n, from 2 to 8: the probabilities of more samples, from which β is learnt, lose their digits.
       init_beta: β at the start, in [0, 1].
       per_dimension: one β for each of the D coordinates instead of a shared one.
 
@@ -93,12 +94,7 @@ def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimen
     def log_prob(params, logits, b):
         return jnp.sum(bernoulli.interpolated_copula_log_prob(logits, b, beta_of(params)), axis=-1)
 
-    info = EstimatorInfo(
-        "arms_interpolated",
-        evaluations=num_samples,
-        paper="Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B",
-        advice="When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.",
-    )
+    info = describe(arms_interpolated, num_samples)
     return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, info)
 
 

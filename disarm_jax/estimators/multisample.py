@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.antithetic import stacked_pairs
-from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator
+from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, describe
 from disarm_jax.estimators.score_function import independent
 
 
@@ -22,6 +22,9 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     """VIMCO (Mnih & Rezende, 2016): Σ_k (L̂ − L̂^{−k}) ∂log q(b^k) for the bound of K independent samples.
 
     Unbiased for the derivative of the K-sample bound; K evaluations of log w for each repeat; not differentiated.
+
+    Paper: Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016
+    Advice: The baseline for a multi-sample bound, or when the bound needs an odd number of samples.
 
     Args:
       num_samples: K, at least 2.
@@ -54,13 +57,7 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     def linear(params, logits, b, noise, h_b):
         return formulas.reinforce_loo(logits, b, h_b)
 
-    info = EstimatorInfo(
-        "vimco",
-        evaluations=num_samples * repeats,
-        paper="Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016",
-        advice="The baseline for a multi-sample bound, or when the bound needs an odd number of samples.",
-        objective="bound",
-    )
+    info = describe(vimco, num_samples * repeats, objective="bound")
     sampler = independent(num_samples * repeats)
     return SampleEstimator(sampler=sampler, formula=gradient, value=value, linear=linear, info=info)
 
@@ -70,6 +67,9 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. `value` is the mean
     of the two K-sample bounds, of the b's and of the b̃'s. One pair is DisARM on log w.
+
+    Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
+    Advice: The default for a multi-sample bound; K pairs optimise the K-sample bound.
 
     Args:
       num_pairs: K, number of antithetic pairs.
@@ -84,13 +84,7 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
       ((7,), (7, 3))
     """
     formulas.check_configurations(configurations, options.at_least("num_pairs", num_pairs, 1))
-    info = EstimatorInfo(
-        "multisample_disarm",
-        evaluations=2 * num_pairs,
-        paper="Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
-        advice="The default for a multi-sample bound; K pairs optimise the K-sample bound.",
-        objective="bound",
-    )
+    info = describe(multisample_disarm, 2 * num_pairs, objective="bound")
     formula = functools.partial(formulas.multisample_disarm, configurations=configurations)
     return _bound_of_pairs(num_pairs, formula, info)
 
@@ -101,6 +95,9 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEsti
     Each of the K samples is drawn n times by the Dirichlet copula. Unbiased for the derivative of the K-sample bound;
     K n evaluations of log w; not differentiated. `value` is the mean of n K-sample bounds. One sample is ARMS on log w,
     groups of two are `multisample_disarm`.
+
+    Paper: Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
+    Advice: For a multi-sample bound with more than two evaluations per sample of it.
 
     Args:
       num_samples: K, at least 1.
@@ -133,13 +130,7 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEsti
         of_group = jax.vmap(lambda b, h_b: formulas.arms(logits, b, h_b), in_axes=1)
         return jnp.mean(of_group(by_group(b), by_group(h_b)), axis=0)
 
-    info = EstimatorInfo(
-        "multisample_arms",
-        evaluations=num_samples * group_size,
-        paper="Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2",
-        advice="For a multi-sample bound with more than two evaluations per sample of it.",
-        objective="bound",
-    )
+    info = describe(multisample_arms, num_samples * group_size, objective="bound")
     return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear, info=info)
 
 
@@ -148,6 +139,9 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. Its variance is
     higher than that of the local form, for which it is here as the comparison.
+
+    Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)
+    Advice: To show what the local form gains; not for use.
 
     Args:
       num_pairs: K, number of antithetic pairs.
@@ -158,13 +152,7 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    info = EstimatorInfo(
-        "naive_multisample_disarm",
-        evaluations=2 * options.at_least("num_pairs", num_pairs, 1),
-        paper="Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)",
-        advice="To show what the local form gains; not for use.",
-        objective="bound",
-    )
+    info = describe(naive_multisample_disarm, 2 * options.at_least("num_pairs", num_pairs, 1), objective="bound")
     return _bound_of_pairs(num_pairs, formulas.naive_multisample_disarm, info)
 
 

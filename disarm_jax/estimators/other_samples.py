@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.antithetic import stacked_pairs
-from disarm_jax.estimators.estimator import EstimatorInfo, SlopeEstimator
+from disarm_jax.estimators.estimator import SlopeEstimator, describe
 from disarm_jax.estimators.score_function import independent
 
 
@@ -20,6 +20,9 @@ def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimat
 
     `params` is `{"scale": a}`, learnt by descending `variance_loss`. The best a is −1 for a linear f and close to 0 for
     an f whose slope at a sample says little about other samples; it starts halfway.
+
+    Paper: Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022
+    Advice: When f is differentiable and close to linear; one number to learn.
 
     Args:
       num_samples: K, number of independent samples, at least 2.
@@ -41,13 +44,7 @@ def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimat
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.double_cv(logits, b, f_b, slope, params["scale"])
 
-    info = EstimatorInfo(
-        "double_cv",
-        evaluations=num_samples,
-        paper="Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022",
-        advice="When f is differentiable and close to linear; one number to learn.",
-        needs_grad=True,
-    )
+    info = describe(double_cv, num_samples, needs_grad=True)
     sampler = independent(num_samples)
     return SlopeEstimator(init=init, sampler=sampler, formula=gradient, tunables=("scale",), info=info)
 
@@ -62,6 +59,9 @@ def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -
     is what this estimator costs beyond f.
 
     `params` is `{"baseline_scale": a, "control_scale": c, "network": …}`, learnt by descending `variance_loss`.
+
+    Paper: Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022
+    Advice: When f is differentiable and costs far more than a small network at every bit, which learns alongside.
 
     Args:
       num_samples: K, number of independent samples, at least 2.
@@ -88,13 +88,7 @@ def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -
         h, h_flipped = _stein_functions(params, b.astype(slope.dtype), f_b.astype(slope.dtype), slope)
         return formulas.rodeo(logits, b, f_b, h, h_flipped)
 
-    info = EstimatorInfo(
-        "rodeo",
-        evaluations=num_samples,
-        paper="Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022",
-        advice="When f is differentiable and costs far more than a small network at every bit, which learns alongside.",
-        needs_grad=True,
-    )
+    info = describe(rodeo, num_samples, needs_grad=True)
     tunables = ("baseline_scale", "control_scale", "network")
     return SlopeEstimator(init=init, sampler=independent(num_samples), formula=gradient, tunables=tunables, info=info)
 
@@ -107,6 +101,9 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: float = 1.0) -> Slope
     is differentiated where it is evaluated anyway.
 
     `params` is `{"scale": (λ,)}`, learnt by descending `variance_loss`.
+
+    Paper: disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, 2022
+    Advice: When f can be differentiated at bits but means nothing between them.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other, at least 2.
@@ -136,13 +133,7 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: float = 1.0) -> Slope
         scale = jnp.asarray(params["scale"][0], logits.dtype)
         return disarm(f_b) - scale * (disarm(linear) - jnp.mean(slopes, axis=0) * bernoulli.variance(logits))
 
-    info = EstimatorInfo(
-        "disarm_taylor_cross",
-        evaluations=2 * num_pairs,
-        paper="disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, 2022",
-        advice="When f can be differentiated at bits but means nothing between them.",
-        needs_grad=True,
-    )
+    info = describe(disarm_taylor_cross, 2 * num_pairs, needs_grad=True)
     return SlopeEstimator(
         init=init,
         sampler=stacked_pairs(num_pairs),

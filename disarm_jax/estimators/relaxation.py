@@ -2,7 +2,8 @@
 
 The control variate of layer t of a chain is
 
-    c_t(z) = η f(b_1, …, b_{t−1}, σ(z/τ), σ(z_{t+1}/τ), …, σ(z_T/τ)) + r_t(z),   z_{s+1} = layer_{s+1}(σ(z_s/τ)) + noise.
+    c_t(z) = η f(b_1, …, b_{t−1}, σ(z/τ), σ(z_{t+1}/τ), …, σ(z_T/τ)) + r_t(z),
+    z_{s+1} = layer_{s+1}(σ(z_s/τ)) + noise.
 
 It must be continuous in z and may not see the trunk's b_t, so the later layers are computed again from σ(z/τ), relaxed
 as well. They reuse the trunk's noise, which is independent of b_t and keeps c_t close to f at the trunk. Logits are a
@@ -20,7 +21,7 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import calling, options
-from disarm_jax.estimators.estimator import Chain, Derived, Estimate, EstimatorInfo, Function, Init, Outcome
+from disarm_jax.estimators.estimator import Chain, Derived, Estimate, Function, Init, Outcome, describe
 from disarm_jax.estimators.first_order import detached, vary_like
 from disarm_jax.structure import LayerSum, sum_of_rows
 
@@ -37,6 +38,9 @@ def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> "Relaxat
 
     `params` is `{"log_temperature": log τ, "scale": η}`, learnt by descending `variance_loss`.
 
+    Paper: Tucker et al., REBAR: Low-variance, unbiased gradient estimates for discrete latent variable models, 2017
+    Advice: When f is differentiable between 0 and 1 and you can learn two tunables alongside.
+
     Args:
       init_temperature: τ at the start.
       init_scale: η at the start.
@@ -48,14 +52,7 @@ def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> "Relaxat
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    info = EstimatorInfo(
-        "rebar",
-        evaluations=3,
-        paper="Tucker et al., REBAR: Low-variance, unbiased gradient estimates for discrete latent variable models, "
-        "2017",
-        advice="When f is differentiable between 0 and 1 and you can learn two tunables alongside.",
-        needs_grad=True,
-    )
+    info = describe(rebar, 3, needs_grad=True)
     return Relaxation(init_temperature=init_temperature, init_scale=init_scale, network_given=None, info=info)
 
 
@@ -76,6 +73,9 @@ def relax(
 
     `params` is `{"log_temperature": log τ, "scale": η, "network": …}`, learnt by descending `variance_loss`; for a
     chain it is a tuple of these.
+
+    Paper: Grathwohl et al., Backpropagation through the void, ICLR 2018
+    Advice: When f is differentiable and close to linear between 0 and 1; more than twice the time of DisARM.
 
     Args:
       init_temperature: τ at the start.
@@ -104,14 +104,7 @@ def relax(
     if isinstance(control_variate, tuple) or not callable(control_variate):
         network = network_of(hidden, control_variate)
         network_given = lambda given: network
-    info = EstimatorInfo(
-        "relax",
-        evaluations=3,
-        paper="Grathwohl et al., Backpropagation through the void, ICLR 2018",
-        advice="When f is differentiable and close to linear between 0 and 1; more than twice the time of DisARM.",
-        unbiased=later_layers == "relaxed",
-        needs_grad=True,
-    )
+    info = describe(relax, 3, unbiased=later_layers == "relaxed", needs_grad=True)
     return Relaxation(
         init_temperature=init_temperature,
         init_scale=init_scale,

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, Sampler
+from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
 
 
 def reinforce(*, num_samples: int = 1) -> SampleEstimator:
@@ -12,6 +12,9 @@ def reinforce(*, num_samples: int = 1) -> SampleEstimator:
 
     Eq. 2 of the paper. Unbiased; `num_samples` evaluations of f; f is not differentiated. Its variance is high,
     because an offset of f multiplies the noise. It is the reference that everything else improves on.
+
+    Paper: Williams, Simple statistical gradient-following algorithms, Machine Learning 1992
+    Advice: Only if f can be evaluated once; otherwise take reinforce_loo or disarm.
 
     Args:
       num_samples: number of independent samples.
@@ -27,12 +30,7 @@ def reinforce(*, num_samples: int = 1) -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce(logits, b, f_b)
 
-    info = EstimatorInfo(
-        "reinforce",
-        evaluations=num_samples,
-        paper="Williams, Simple statistical gradient-following algorithms, Machine Learning 1992",
-        advice="Only if f can be evaluated once; otherwise take reinforce_loo or disarm.",
-    )
+    info = describe(reinforce, num_samples)
     return SampleEstimator(sampler=independent(num_samples), formula=gradient, info=info)
 
 
@@ -40,6 +38,9 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(b_k).
 
     The paper's strong baseline, with K = 2. Unbiased; K evaluations of f; f is not differentiated.
+
+    Paper: Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019
+    Advice: A strong baseline with many samples, or when antithetic pairs do not suit f.
 
     Args:
       num_samples: K, number of independent samples, at least 2.
@@ -58,12 +59,7 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     def pair_weight(params, logits):
         return jnp.ones_like(logits)
 
-    info = EstimatorInfo(
-        "reinforce_loo",
-        evaluations=num_samples,
-        paper="Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019",
-        advice="A strong baseline with many samples, or when antithetic pairs do not suit f.",
-    )
+    info = describe(reinforce_loo, num_samples)
     return SampleEstimator(
         sampler=independent(num_samples),
         formula=gradient,

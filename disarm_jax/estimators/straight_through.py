@@ -6,7 +6,7 @@ import jax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import EstimatorInfo, SlopeEstimator
+from disarm_jax.estimators.estimator import SlopeEstimator, describe
 
 
 def straight_through() -> SlopeEstimator:
@@ -14,8 +14,12 @@ def straight_through() -> SlopeEstimator:
 
     Exact only for an f that is linear in each bit. One evaluation of f at a sample, where it is differentiated.
 
+    Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
+    Advice: Biased: exact for an f that is linear in each bit, and only there.
+
     Example:
-      >>> out = dj.make_estimator("straight_through").apply((), jax.random.key(0), jnp.zeros(2), lambda b: b @ jnp.array([4.0, 8.0]))
+      >>> f = lambda b: b @ jnp.array([4.0, 8.0])
+      >>> out = dj.make_estimator("straight_through").apply((), jax.random.key(0), jnp.zeros(2), f)
       >>> print(out.grad)
       [1. 2.]
     """
@@ -23,11 +27,7 @@ def straight_through() -> SlopeEstimator:
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.straight_through(logits, slope[0])
 
-    info = biased_info(
-        "straight_through",
-        "Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013",
-        "Biased: exact for an f that is linear in each bit, and only there.",
-    )
+    info = describe(straight_through, 1, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, info=info)
 
 
@@ -37,8 +37,12 @@ def reinmax() -> SlopeEstimator:
     Exact only for an f that is at most quadratic in each bit. One evaluation of f at a sample, where it is
     differentiated.
 
+    Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
+    Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
+
     Example:
-      >>> out = dj.make_estimator("reinmax").apply((), jax.random.key(0), jnp.zeros(2), lambda b: b @ jnp.array([4.0, 8.0]))
+      >>> f = lambda b: b @ jnp.array([4.0, 8.0])
+      >>> out = dj.make_estimator("reinmax").apply((), jax.random.key(0), jnp.zeros(2), f)
       >>> print(out.grad)
       [1. 2.]
     """
@@ -46,11 +50,7 @@ def reinmax() -> SlopeEstimator:
     def gradient(params, logits, b, noise, f_b, slope):
         return formulas.reinmax(logits, b[0], slope[0])
 
-    info = biased_info(
-        "reinmax",
-        "Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023",
-        "Biased: instead of straight-through, which it corrects to second order at the same price.",
-    )
+    info = describe(reinmax, 1, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, info=info)
 
 
@@ -61,6 +61,9 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
     the relaxed sample σ(z/τ), and evaluated at b in a call of its own, because `value` is a mean of f over bits. The
     bias vanishes only as τ → 0, while the variance grows: even for f(b) = b at α = 1 the mean is 0.151 at τ = 1, where
     0.197 is right.
+
+    Paper: Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017
+    Advice: Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.
 
     Args:
       temperature: τ, positive.
@@ -80,12 +83,7 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
     def relax(logits, noise):
         return jax.nn.sigmoid((logits + noise) / temperature)[None]
 
-    info = biased_info(
-        "gumbel_sigmoid",
-        "Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017",
-        "Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.",
-        evaluations=1 if hard else 2,
-    )
+    info = describe(gumbel_sigmoid, 1 if hard else 2, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, relax=None if hard else relax, info=info)
 
 
@@ -93,11 +91,6 @@ def check_relaxation(temperature: float, hard: bool) -> None:
     """Raises ValueError if the options of a relaxed sample are not a positive number and a choice."""
     options.positive("temperature", temperature)
     options.flag("hard", hard)
-
-
-def biased_info(name: str, paper: str, advice: str, evaluations: int = 1) -> EstimatorInfo:
-    """Returns what all estimators have in common that follow ∇f with a bias."""
-    return EstimatorInfo(name, evaluations, paper, advice, unbiased=False, needs_grad=True)
 
 
 def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -18,7 +18,7 @@ import numpy as np
 from disarm_jax import bernoulli
 from disarm_jax.estimators import options
 from disarm_jax.estimators.controlled import Controlled, check_base
-from disarm_jax.estimators.estimator import Estimator, EstimatorInfo, SampleEstimator, Samples
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator, Samples, describe
 from disarm_jax.estimators.expansion import expand
 from disarm_jax.structure import Composed, Parts
 
@@ -37,6 +37,9 @@ def taylor(
 
     `params` is `{"base": the base's, "scale": (λ₁, λ₂)}`, λ₁ alone for the first order; learnt by descending
     `variance_loss`.
+
+    Paper: Paisley, Blei & Jordan, Variational Bayesian inference with stochastic search, ICML 2012, for bits
+    Advice: When f is smooth between 0 and 1, of few bits, or nearly linear or quadratic.
 
     Args:
       base: a `SampleEstimator` of bits whose formula is linear in f, such as `disarm()`; or one of a multi-sample bound
@@ -62,15 +65,9 @@ def taylor(
         raise ValueError(f"init_scale must be a pair of numbers, got {init_scale!r}")
     scales = tuple(options.finite("init_scale", scale) for scale in init_scale)[:order]
     if info is not None:
-        info = EstimatorInfo(
-            f"taylor({info.name})",
-            f"{info.evaluations} + 1" if isinstance(info.evaluations, str) else info.evaluations + 1,
-            f"Paisley, Blei & Jordan, ICML 2012, on {info.paper}",
-            "When f is smooth between 0 and 1, of few bits or nearly linear or quadratic.",
-            objective=info.objective,
-            unbiased=info.unbiased,
-            needs_grad=True,
-        )
+        evaluations = f"{info.evaluations} + 1" if isinstance(info.evaluations, str) else info.evaluations + 1
+        found = describe(taylor, evaluations, objective=info.objective, unbiased=info.unbiased, needs_grad=True)
+        info = found._replace(name=f"taylor({info.name})")
     return Controlled(base=base, control=control, init_scale=scales, info=info)
 
 

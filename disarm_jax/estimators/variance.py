@@ -185,7 +185,7 @@ _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _steps(est: Estimator, f: Callable) -> tuple:
-    """Returns `(draw, accumulate)` for draws one by one, and for draws in batches; the same objects for the same est and f.
+    """Returns `(draw, accumulate)`, one by one and in batches; the same objects for the same est and f.
 
     Objects that can be called may change their state between two calls, so only functions are remembered.
     """
