@@ -1,7 +1,6 @@
 """Every config file resolves, every bad config is refused by name before any work, and defaults are as documented."""
 
 import importlib
-import inspect
 import json
 import math
 import pathlib
@@ -13,11 +12,11 @@ from unittest import mock
 
 import pytest
 from absl import flags
-from disarm_jax.estimators.hierarchical import _FACTORIES
 from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
+from disarm_jax.estimators.registry import BITS
 from disarm_jax.experiment.choices import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
 
@@ -258,8 +257,7 @@ def test_resolved_configs_stay_the_same(name):
 
 
 def test_every_option_of_every_estimator_is_a_field():
-    factories = [getattr(dj, name) for name in dj.estimator_names()] + list(_FACTORIES.values())
-    options = {option for factory in factories for option in inspect.signature(factory).parameters}
+    options = {option for name in dj.estimator_names() for option in BITS.defaults(name)}
     by_relax_form = {
         "control_variate",
         "scaled_network",

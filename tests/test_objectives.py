@@ -12,14 +12,9 @@ from scipy.special import ndtri
 
 import disarm_jax as dj
 from disarm_jax import bernoulli
-from disarm_jax.models import BernoulliVAE, leaky_relu_moments
-from disarm_jax.objectives import (
-    chained_log_weights,
-    composed_log_weights,
-    inference_layers,
-    log_weights,
-    sampled_bound,
-)
+from disarm_jax.models import BernoulliVAE, decoder_structure
+from disarm_jax.objectives import inference_layers, log_weights, sampled_bound, structured_log_weights
+from disarm_jax.structure import leaky_relu_moments
 
 pytestmark = pytest.mark.usefixtures("quick_compile", "x64")
 
@@ -116,26 +111,27 @@ def test_structure_for_expansions_changes_nothing(name):
     model, params = make(name)
     layers, x, key = inference_layers(model, params), jnp.asarray(X), jax.random.key(1)
     plain = log_weights(model, params, x, layers, layers[0](x), stop_q=True)
+    structured = structured_log_weights(model, params, x, layers, layers[0](x), stop_q=True)
+    bits = all_bits(model)
     if len(layers) == 1:
-        est, at, found = dj.make_estimator("disarm_quadratic", probes=3), (layers[0](x),), lambda out: out.grad
-        composed = composed_log_weights(model, params, x, layers[0](x), stop_q=True)
-        fs = [dataclasses.replace(composed, moments=None), lambda b: plain((b,))]
-        np.testing.assert_allclose(fs[0](*all_bits(model)), plain(all_bits(model)), rtol=1e-12)
+        est, at = dj.make_estimator("disarm_quadratic", probes=3), layers[0](x)
+        without_moments = dataclasses.replace(structured, inner=lambda b, inner=structured.inner: inner(b))
+        np.testing.assert_allclose(structured(*bits), plain(bits), rtol=1e-12)
+        fs = [without_moments, lambda b: plain((b,))]
     else:
-        est, at, found = dj.hierarchical("disarm_quadratic", probes=2), (x, layers), lambda out: out.grads
+        est, at = dj.hierarchical("disarm_quadratic", probes=2), dj.Chain(x, layers)
 
         def without_slope_of_log_q(b):
-            """log w to which log q(b_2 | b_1) is no function of b_1: what the parts leave out."""
+            """log w to which log q(b_2 | b_1) is no function of b_1: what the expansions leave out."""
             logits = [layers[0](x), jax.lax.stop_gradient(layers[1](b[0]))]
             log_q = sum(bernoulli.log_prob(*each) for each in zip(logits, b, strict=True))
             return model.apply({"params": params}, x, b, method="log_joint") - log_q
 
-        chained = chained_log_weights(model, params, x, layers, layers[0](x), stop_q=True)
-        part = lambda t, means: dataclasses.replace(chained.part(t, means), moments=None)
-        fs = [dj.Chained(chained.f, part), without_slope_of_log_q]
-        np.testing.assert_allclose(fs[0](all_bits(model)), plain(all_bits(model)), rtol=1e-12)
-    tunables = est.init(jax.random.key(0), *at)
-    by_structure, by_probes = jax.jit(lambda key: [found(est.apply(tunables, key, *at, f)) for f in fs])(key)
+        plain_inner = [lambda b, inner=inner: inner(b) for inner in structured.inner]
+        np.testing.assert_allclose(structured(bits), plain(bits), rtol=1e-12)
+        fs = [dataclasses.replace(structured, inner=plain_inner), without_slope_of_log_q]
+    tunables = est.init(jax.random.key(0), at)
+    by_structure, by_probes = (est.apply(tunables, key, at, f).grad for f in fs)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-11), by_structure, by_probes)
 
 
@@ -144,39 +140,41 @@ def test_moments_of_what_the_decoder_returns(name):
     """Exact for a linear one, by enumeration; the mean of another is closer to the truth than its value at the mean."""
     model, params = make(name)
     bits, p = jnp.asarray(exact.outcomes(model.latents[0])), jnp.asarray([0.2, 0.5, 0.9])[: model.latents[0]]
-    f = composed_log_weights(model, params, jnp.asarray(X), p, stop_q=True)
-    found = f.moments(p[None], (p * (1 - p))[None])
+    decoder = decoder_structure(model, params, 0)
+    mean, variance = decoder.moments(p[None], (p * (1 - p))[None])
     probabilities = np.prod(np.where(np.asarray(bits) == 1, p, 1 - p), axis=-1)
-    truth = zip(*(exact.moments(probabilities, np.asarray(leaf)) for leaf in f.inner(bits)), strict=True)
+    expected, spread = exact.moments(probabilities, np.asarray(decoder(bits)))
     if model.hidden:
-        mean, (expected, _) = found[0][0][0], next(truth)
-        at_the_mean = f.inner(p[None])[0][0]
-        assert np.abs(mean - expected).sum() < 0.6 * np.abs(at_the_mean - expected).sum()
+        assert np.abs(mean[0] - expected).sum() < 0.6 * np.abs(decoder(p[None])[0] - expected).sum()
     else:
-        first_rows = jax.tree.map(lambda leaf: leaf[0], found)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12), first_rows, tuple(truth))
+        np.testing.assert_allclose(mean[0], expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(variance[0], spread, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
 def test_variances_are_averaged_over_the_rows(name):
     model, params = make(name)
     p = jnp.asarray([[[0.2, 0.5, 0.9], [0.7, 0.1, 0.3]]])
-    f = composed_log_weights(model, params, jnp.asarray(X), p[0], stop_q=True)
-    (mean, _), (variance, _) = f.moments(p, p * (1 - p))
+    decoder = decoder_structure(model, params, 0)
+    mean, variance = decoder.moments(p, p * (1 - p))
     same = jnp.broadcast_to(jnp.mean(p * (1 - p), axis=(0, 1), keepdims=True), p.shape)
-    (same_mean, _), (same_variance, _) = f.moments(p, same)
+    same_mean, same_variance = decoder.moments(p, same)
     np.testing.assert_allclose(mean, same_mean, rtol=1e-12)
     np.testing.assert_allclose(variance, same_variance, rtol=1e-12)
     assert variance.shape == mean.shape
     np.testing.assert_array_equal(variance[:, 0], variance[:, 1])
+    apart = dataclasses.replace(decoder, pool_variance=False)  # by default rows are independent of each other
+    alone = apart.moments(p[:, :1], (p * (1 - p))[:, :1])[1]
+    np.testing.assert_allclose(apart.moments(p, p * (1 - p))[1][:, :1], alone, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
 def test_what_images_share_brings_no_bias(name, monkeypatch):
     """All pairs of both images, jointly: the spread that they share sees where bits differ, not how."""
     model, params = make(name)
-    logits = 2 * inference_layers(model, params)[0](jnp.asarray(X))
-    f = composed_log_weights(model, params, jnp.asarray(X), logits, stop_q=True)
+    layers = inference_layers(model, params)
+    logits = 2 * layers[0](jnp.asarray(X))
+    f = structured_log_weights(model, params, jnp.asarray(X), layers, logits, stop_q=True)
     laws = [[part[law[2] > 0] for part in law] for law in map(exact.pair_law, np.asarray(logits))]
     joint = np.array(list(itertools.product(*(range(len(law[2])) for law in laws))))
     b, b_tilde, probability = (

@@ -10,7 +10,7 @@ import disarm_jax as dj
 from disarm_jax import objectives
 from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder
 from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
-from disarm_jax.models import BernoulliVAE, Chain, Network
+from disarm_jax.models import BernoulliVAE, Chain, Network, decoder_structure
 from disarm_jax.objectives import inference_layers, log_weights
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
@@ -26,33 +26,27 @@ def make(depth):
     return model, jax.tree.map(lambda p: jnp.asarray(np.asarray(p) + 0.5 * noise.normal(size=p.shape)), params)
 
 
-def plain_log_weights(model, params, x, layers, stop_q):
-    """log w without the structure that makes it quick; of a chain with what is expanded in each layer.
+def plain_log_weights(model, params, x, layers, stop_q, expanded=False):
+    """log w without the structure that makes it quick, as a function of b or of a tuple.
 
-    That is all of it but log q(b_{t+1} | b_t), whose curvature at a fixed b_{t+1} is not that of its expectation.
+    Expansions in a layer leave out log q(b_{t+1} | b_t), whose curvature at a fixed b_{t+1} is not that of its
+    expectation: for them its logits do not depend on b_t as far as derivatives go.
     """
-    f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
-    if len(layers) == 1:
-        return lambda b: f((b,))
-
-    def part(t, means):
-        def f_t(b):
-            rows = [jnp.broadcast_to(mean, (b.shape[0], *mean.shape[1:])) for mean in means]
-            later = dj.bernoulli.log_prob(layers[t + 1](b), rows[t + 1]) if t + 1 < len(rows) else 0.0
-            return f((*rows[:t], b, *rows[t + 1 :])) + later
-
-        return f_t
-
-    return dj.Chained(f, part)
+    if expanded and len(layers) > 1:
+        layers = [layers[0], *(lambda b, layer=layer: layer(jax.lax.stop_gradient(b)) for layer in layers[1:])]
+    f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q and not expanded)
+    return f if len(layers) > 1 else lambda b: f((b,))
 
 
-def value_by_expectation(objective, est, tunables, params, key, x):
+def distribution(x, layers):
+    return layers[0](x) if len(layers) == 1 else dj.Chain(x, layers)
+
+
+def value_by_expectation(objective, est, tunables, params, key, x, expanded=False):
     """The objective as a user of the library would write it, for `jax.grad`."""
     layers = inference_layers(objective.model, params)
-    f = plain_log_weights(objective.model, params, x, layers, objective.stop_q)
-    if len(layers) == 1:
-        return dj.expectation(est)(tunables, key, layers[0](x), f).mean()
-    return dj.hierarchical_expectation(est)(tunables, key, x, layers, f).mean()
+    f = plain_log_weights(objective.model, params, x, layers, objective.stop_q, expanded)
+    return dj.expectation(est)(tunables, key, distribution(x, layers), f).mean()
 
 
 EXPANSIONS = (
@@ -93,9 +87,10 @@ CASES = [
 ]
 
 
-def without_moments(*args, moments=None, **options):
-    """A `Composed` whose expansions are at the mean."""
-    return dj.Composed(*args, **options)
+def without_moments(*args):
+    """A decoder that does not know its moments, so that expansions are at the mean."""
+    decoder = decoder_structure(*args)
+    return lambda b: decoder(b)
 
 
 def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
@@ -111,11 +106,8 @@ def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
 
     def estimate(encoder):
         layers, f = layers_and_f(encoder)
-        if len(layers) > 1:
-            out = est.apply(tunables, key, x, layers, f)
-            return out.value, out.grads, out.logits
-        out = est.apply(tunables, key, layers[0](x), f)
-        return out.value, (out.grad,), (layers[0](x),)
+        out = est.outcome(tunables, key, distribution(x, layers), f)
+        return out.estimate.value, jax.tree.leaves(out.estimate.grad), jax.tree.leaves(out.logits)
 
     _, grads, _ = estimate(encoder)
 
@@ -129,7 +121,9 @@ def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
 @pytest.mark.parametrize(("depth", "name", "options", "stop_q"), CASES)
 def test_all_gradients_of_one_draw(depth, name, options, stop_q, monkeypatch):
     """The model's gradient is that of `expectation`; the tunables' is that of the summed squares, by plain autodiff."""
-    monkeypatch.setattr(objectives, "Composed", without_moments)  # plain autodiff knows expansions at the mean alone
+    monkeypatch.setattr(
+        objectives, "decoder_structure", without_moments
+    )  # plain autodiff knows expansions at the mean alone
     model, params = make(depth)
     objective, x = Objective(model, 1, stop_q, shared_samples=True), jnp.asarray(X)
     est = estimator_builder(EstimatorSpec(name, options), model.latents, relax_form="released")(x)
@@ -140,13 +134,15 @@ def test_all_gradients_of_one_draw(depth, name, options, stop_q, monkeypatch):
         draw = draw_gradients(objective, est, tunables, params, key, x)
         estimator_key, _ = jax.random.split(key)
         arguments = (params, estimator_key, x)
-        by_library = jax.value_and_grad(value_by_expectation, argnums=3)(objective, est, tunables, *arguments)
-        own_loss = depth == 1 and est.variance_loss is not None  # β changes the law of the samples
-        if own_loss or name in EXPANSIONS:  # whose scales learn by the squares of the logits' gradient
+        expanded = name in EXPANSIONS and depth > 1
+        by_library = jax.value_and_grad(value_by_expectation, argnums=3)(
+            objective, est, tunables, *arguments, expanded=expanded
+        )
+        # β changes the distribution of the samples; scales learn by the squares of the logits' gradient.
+        if est.moves_samples or name in EXPANSIONS:
             layers = inference_layers(model, params)
-            f = plain_log_weights(model, params, x, layers, stop_q)
-            at = (layers[0](x), f) if depth == 1 else (x, layers, f)
-            by_hand = jax.grad(dj.variance_loss(est))(tunables, estimator_key, *at)
+            f = plain_log_weights(model, params, x, layers, stop_q, expanded)
+            by_hand = jax.grad(dj.variance_loss(est))(tunables, estimator_key, distribution(x, layers), f)
         elif jax.tree.leaves(tunables):
             by_hand = jax.grad(squares_of_the_encoder_gradient, argnums=2)(objective, est, tunables, *arguments)
         else:
@@ -199,12 +195,12 @@ def test_moments_change_the_noise_of_the_encoder_gradient_alone(depth, monkeypat
     tunables = init_tunables(objective, est, params, jax.random.key(1), x)
     draw = lambda: jax.jit(lambda key: draw_gradients(objective, est, tunables, params, key, x))(jax.random.key(2))
     averaged = draw()
-    monkeypatch.setattr(objectives, "Composed", without_moments)
+    monkeypatch.setattr(objectives, "decoder_structure", without_moments)
     at_the_mean = draw()
     for group in ("decoder", "prior"):
         same = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
         jax.tree.map(same, averaged.params[group], at_the_mean.params[group])
-    for one, other in zip(averaged.logits, at_the_mean.logits, strict=True):
+    for one, other in zip(*(jax.tree.leaves(draw.logits) for draw in (averaged, at_the_mean)), strict=True):
         assert np.abs(one - other).max() > 1e-3
 
 
