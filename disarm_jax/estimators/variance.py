@@ -122,12 +122,12 @@ def gradient_variance(est: Estimator) -> Callable:
             given = Estimator(est.init, lambda _params, key, _logits, f: est.apply(params, key, logits, f))
             draw, accumulate, inputs = *_make_steps(lambda: given, lambda: f)[batch_size is not None], ((), ())
 
-        def moments(centre: Any) -> _Moments:
+        def moments(centre: Any, of_keys: Callable = lambda keys: keys) -> _Moments:
             start = (centre, centre, _total(centre))  # of which only the shapes and types matter
             zeros = jax.tree.map(jnp.zeros_like, start)
             carry = (*inputs, centre), _Moments(jnp.zeros((), jnp.int32), zeros, zeros)
             for batch in batches:
-                carry, _ = lax.scan(accumulate, carry, batch)
+                carry, _ = lax.scan(accumulate, carry, of_keys(batch))
             return carry[1]
 
         with stateless_f():
@@ -135,7 +135,7 @@ def gradient_variance(est: Estimator) -> Callable:
             zeros = jax.tree.map(lambda leaf: vary_like(jnp.zeros(leaf.shape, leaf.dtype), leaf), shapes)
             first = moments(zeros)
             mean, variance = first.mean[0], jax.tree.map(lambda leaf: leaf / (num_draws - 1), first.squares[0])
-            second = moments(mean)
+            second = moments(mean, jax.random.clone)
         stderr = lambda squares: jax.tree.map(lambda leaf: jnp.sqrt(leaf) / num_draws, squares)
         return GradientVariance(
             mean,

@@ -290,7 +290,7 @@ def test_dtype_of_value(case):
             return est.apply(params, key, logits, lambda b: case.f(b).astype(returned))
 
         if case.info.needs_grad and returned in ("int32", "bool"):
-            with pytest.raises(TypeError, match=f"differentiate f, which must return floats, got dtype {returned}"):
+            with pytest.raises(TypeError, match=f"differentiates f, which must return floats, got dtype {returned}"):
                 jax.eval_shape(apply, jax.random.key(1))
             continue
         out = jax.eval_shape(apply, jax.random.key(1))
@@ -447,5 +447,5 @@ def test_logits_may_be_numpy_arrays_and_params_plain_numbers(case):
 
 @every_estimator
 def test_options_are_keyword_only(case):
-    with pytest.raises(TypeError, match=rf"{case.name} takes keyword options only, got \(2,\); accepted: "):
+    with pytest.raises(TypeError, match=rf"{case.name}\(\) takes 0 positional arguments but 1 was given"):
         getattr(case.module, case.name)(2)
