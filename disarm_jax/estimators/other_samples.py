@@ -158,9 +158,11 @@ def _stein_functions(params: Any, b: jax.Array, f_b: jax.Array, slope: jax.Array
         h = h + _apply_network(params["network"], step, other_f)
         flipped_step = step[..., None] + other_slope * (1 - 2 * b)
         h_flipped = h_flipped + _apply_network(params["network"], flipped_step, other_f[..., None])
-    return tuple(
-        jnp.moveaxis(array * bernoulli.lift(scales / (num_samples - 1), array.ndim), -1, 0) for array in (h, h_flipped)
-    )
+
+    def scaled(array: Any) -> jax.Array:
+        return jnp.moveaxis(array * bernoulli.lift(scales / (num_samples - 1), array.ndim), -1, 0)
+
+    return scaled(h), scaled(h_flipped)
 
 
 def _init_network(key: jax.Array, hidden: int, dtype: jnp.dtype) -> dict:
