@@ -361,7 +361,7 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     stderr = grad.std(axis=0) / np.sqrt(len(grad))
     rounding = 0.01 if dtype == "bfloat16" else 1e-6
     assert np.all(np.abs(grad.mean(axis=0) - truth) < 4.5 * stderr + rounding)
-    assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
+    assert np.linalg.norm(stderr) < (0.02 if kind == "roughly averaged" else 0.01) * np.linalg.norm(truth)
     saturated = jnp.asarray([[1e4, -1e4, 1e4], [1e4, -0.0, -1e4]], dtype)
     grad = est.apply(params, jax.random.key(1), saturated, f).grad.astype(jnp.float32)
     assert np.all(np.isfinite(grad))
