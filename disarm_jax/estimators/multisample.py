@@ -23,7 +23,7 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
 
     Unbiased for the derivative of the K-sample bound; K evaluations of log w for each repeat; not differentiated.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q as well, and
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
     that term comes with the ordinary derivative of `value`.
 
     Paper: Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016
@@ -71,7 +71,7 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. `value` is the mean
     of the two K-sample bounds, of the b's and of the b̃'s. One pair is DisARM on log w.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q as well, and
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
     that term comes with the ordinary derivative of `value`.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
@@ -102,7 +102,7 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEsti
     K n evaluations of log w; not differentiated. `value` is the mean of n K-sample bounds. One sample is ARMS on log w,
     groups of two are `multisample_disarm`.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q as well, and
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
     that term comes with the ordinary derivative of `value`.
 
     Paper: Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
@@ -149,7 +149,7 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. Its variance is
     higher than that of the local form, for which it is here as the comparison.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q as well, and
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
     that term comes with the ordinary derivative of `value`.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)

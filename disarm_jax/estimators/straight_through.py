@@ -64,8 +64,8 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
     With `hard`, f is evaluated and differentiated at the sample b = 1[z > 0], once. Without, it is differentiated at
     the relaxed sample σ(z/τ), and evaluated at b in a call of its own, because `value` is a mean of f over bits. The
     bias of the latter vanishes only as τ → 0, while the variance grows: even for f(b) = b at α = 1 the mean is 0.151 at
-    τ = 1, where 0.197 is right. With `hard`, the limit has the slopes at 0 and 1 in equal parts, which is exact only for
-    an f that is at most quadratic in each bit.
+    τ = 1, where 0.197 is right. With `hard`, the limit has the slopes at 0 and 1 in equal parts, which is exact
+    only for an f that is at most quadratic in each bit.
 
     f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
 
