@@ -11,8 +11,9 @@ from typing import Any
 from disarm_jax import bernoulli, categorical, formulas
 from disarm_jax.checking import check
 from disarm_jax.estimators.antithetic import arm, disarm
+from disarm_jax.estimators.chain import Chain
 from disarm_jax.estimators.copula import arms
-from disarm_jax.estimators.estimator import Chain, Estimate, Estimator
+from disarm_jax.estimators.estimator import Estimate, Estimator
 from disarm_jax.estimators.expectation import expectation
 from disarm_jax.estimators.midpoint import disarm_midpoint, midpoint
 from disarm_jax.estimators.multisample import multisample_disarm, vimco

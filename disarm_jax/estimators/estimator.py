@@ -17,6 +17,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import calling
+from disarm_jax.estimators.chain import Chain
 from disarm_jax.estimators.options import check_params
 
 
@@ -283,48 +284,6 @@ def apply_outcome(
     """Returns the estimate of an outcome, and with `has_aux` the auxiliary output."""
     out = est.outcome(params, key, logits, f, has_aux)
     return (out.estimate, out.aux) if has_aux else out.estimate
-
-
-@dataclasses.dataclass(frozen=True)
-class Chain:
-    """Stochastic layers one after the other, b_t ~ Bernoulli(σ(layer_t(b_{t−1}))); stands where logits stand.
-
-    The estimators of `dj.hierarchical` take it in `init` and `apply`, and `expectation`, `variance_loss` and
-    `gradient_variance` of them in the place of logits. Their f takes the tuple (b_1, …, b_T), each `[N, *batch, D_t]`.
-
-    Attributes:
-      inputs: what the first layer gets, untouched.
-      layers: functions from b_{t−1} to logits_t. The first returns `[*batch, D_1]`; the others get samples with one
-        more leading axis, `[R, *batch, D_{t−1}]`.
-
-    Example:
-      >>> chain = dj.Chain(jnp.zeros((5, 4)), [lambda x: x @ jnp.ones((4, 3)), lambda b: b @ jnp.ones((3, 2))])
-      >>> est, f = dj.hierarchical("disarm"), lambda b: b[0].sum(-1) * b[1].sum(-1)
-      >>> dj.expectation(est)((), jax.random.key(0), chain, f).shape
-      (5,)
-    """
-
-    inputs: Any
-    layers: Any
-
-    def __post_init__(self) -> None:
-        """Raises TypeError if the layers are not a non-empty sequence of functions."""
-        if not (isinstance(self.layers, tuple | list) and self.layers and all(map(callable, self.layers))):
-            raise TypeError(f"layers must be a non-empty sequence of functions, got {self.layers!r}")
-
-    def logits(self, t: int, rows: jax.Array | None, event_ndim: int = 1) -> jax.Array:
-        """Returns the logits of layer t, `[R, *batch, D_t]`, at R rows of samples of the layer before.
-
-        The first layer gets the inputs and has one row. Logits that do not depend on the layer before are broadcast.
-        """
-        logits = self.layers[t](rows if t else self.inputs)
-        try:
-            logits = bernoulli.as_logits(logits, event_ndim=event_ndim)
-            if rows is None:
-                return logits[None]
-            return jnp.broadcast_to(logits, (*rows.shape[:-event_ndim], *logits.shape[-event_ndim:]))
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"layers[{t}]: {error}") from None
 
 
 def mean_value(f_b: jax.Array) -> jax.Array:

@@ -17,8 +17,8 @@ from disarm_jax.estimators import (
     score_function,
     straight_through,
 )
-from disarm_jax.estimators.chains import of_chains
 from disarm_jax.estimators.estimator import Estimator, EstimatorInfo, describe
+from disarm_jax.estimators.hierarchical import of_chains
 from disarm_jax.estimators.taylor import taylor
 
 

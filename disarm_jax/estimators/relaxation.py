@@ -21,7 +21,8 @@ from jax import lax
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import calling, options
-from disarm_jax.estimators.estimator import Chain, Derived, Estimate, Function, Init, Outcome, describe
+from disarm_jax.estimators.chain import Chain, chain_keys, check_chain
+from disarm_jax.estimators.estimator import Derived, Estimate, Function, Init, Outcome, describe
 from disarm_jax.estimators.first_order import detached, vary_like
 from disarm_jax.structure import LayerSum, sum_of_rows
 
@@ -154,7 +155,7 @@ class Relaxation(Derived):
     def init_params(self, key: jax.Array, logits: Any) -> Any:
         """Makes log τ, η and the parameters of r, in a tuple of layers for a chain."""
         chain, params = self.as_chain(logits), []
-        given, shapes = chain.inputs, trunk_shapes(chain)
+        given, shapes = chain.inputs, chain.shapes()
         for layer_key, shape in zip(chain_keys(key, len(shapes)), shapes, strict=True):
             zeros = jnp.zeros(shape.shape, shape.dtype)
             dtype, own = bernoulli.wide_dtype(zeros), {}
@@ -270,34 +271,6 @@ def network_of(hidden: int, control_variate: Network | None) -> Network:
     if not (isinstance(control_variate, tuple) and len(control_variate) == 2 and all(map(callable, control_variate))):
         raise TypeError(f"control_variate must be a pair of functions (init, apply), got {control_variate!r}")
     return control_variate
-
-
-def check_chain(name: str, chain: Any) -> Chain:
-    """Returns the chain. Raises TypeError if it is something else, such as logits."""
-    if not isinstance(chain, Chain):
-        raise TypeError(
-            f"{name} is for several layers and takes dj.Chain(inputs, layers) in the place of logits, got "
-            f"{type(chain).__name__}"
-        )
-    return chain
-
-
-def chain_keys(key: jax.Array, num: int) -> jax.Array | list[jax.Array]:
-    """Returns `num` keys; a single one is the key itself, so that one layer draws just what the flat form draws."""
-    return jax.random.split(key, num) if num > 1 else [key]
-
-
-def trunk_shapes(chain: Chain, event_ndim: int = 1) -> list[jax.ShapeDtypeStruct]:
-    """Returns shapes and dtypes of the logits of each layer, `[*batch, D_t]`, without computing them."""
-
-    def trunk(inputs):
-        rows, logits = None, []
-        for t in range(len(chain.layers)):
-            rows = Chain(inputs, chain.layers).logits(t, rows, event_ndim)
-            logits.append(rows[0])
-        return logits
-
-    return jax.eval_shape(trunk, chain.inputs)
 
 
 def _by_layers(

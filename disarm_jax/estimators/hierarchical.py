@@ -20,9 +20,9 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import calling, options
+from disarm_jax.estimators.chain import Chain, chain_keys, check_chain
 from disarm_jax.estimators.controlled import Control, Controlled, base_params, split_if
 from disarm_jax.estimators.estimator import (
-    Chain,
     Derived,
     Estimate,
     Estimator,
@@ -33,7 +33,7 @@ from disarm_jax.estimators.estimator import (
     SampleEstimator,
     Samples,
 )
-from disarm_jax.estimators.relaxation import Relaxation, chain_keys, check_chain, trunk_shapes
+from disarm_jax.estimators.relaxation import Relaxation
 from disarm_jax.structure import LayerSum, Parts, at_layer, parts_at, sum_of_rows
 
 
@@ -102,7 +102,7 @@ class HierarchicalEstimator(Derived):
 
     def init_params(self, key: jax.Array, chain: Chain) -> tuple:
         """Makes the base's tunables for each layer."""
-        shapes = trunk_shapes(check_chain(self.name, chain))
+        shapes = check_chain(self.name, chain).shapes()
         keys = chain_keys(key, len(shapes))
         params = tuple(
             self.base.init(layer_key, jnp.zeros(shape.shape, shape.dtype))
