@@ -14,38 +14,48 @@ _LINEAR = {
 }
 _LINEAR_IN_FIRST = {"div", "dynamic_slice", "gather"}
 _BILINEAR = {"conv_general_dilated", "dot_general", "mul"}
-_CALLS = {"checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "jit", "pjit", "remat2"}
+_CALLS = {"checkpoint", "closed_call", "core_call", "jit", "pjit", "remat2"}  # not those with a derivative rule
 
 
-def why_not_affine(function: Callable, example: jax.Array) -> str | None:
-    """Returns None if a function is seen to be affine, else the reason in words.
+def is_affine(function: Callable, example: jax.Array) -> tuple[bool, str | None]:
+    """Returns whether a function is seen to be affine to the digits of float32, and a reason in words if it is not.
+
+    An affine function that rounds to fewer digits, to bfloat16 for instance, is not, but there is no reason then: its
+    rounding alone is not affine.
 
     Args:
       function: from an array to a pytree of arrays.
       example: an argument, of which shape and dtype matter.
     """
-    jaxpr = jax.make_jaxpr(function)(example).jaxpr
+    # A new function for each call: JAX would remember the trace of `function`, which may have changed since.
+    jaxpr = jax.make_jaxpr(lambda example: function(example))(example).jaxpr
     try:
-        _depends(jaxpr, [True])
+        _, narrow = _depends(jaxpr, [True])
     except _NotAffineError as error:
-        return str(error)
-    return None
+        return False, str(error)
+    return not narrow, None
 
 
 class _NotAffineError(Exception):
     pass
 
 
-def _depends(jaxpr: Any, arguments: list[bool]) -> list[bool]:
-    """Returns which results depend on arguments that do. Raises _NotAffineError if one does not affinely."""
+def _depends(jaxpr: Any, arguments: list[bool]) -> tuple[list[bool], bool]:
+    """Returns which results depend on arguments that do, and whether any of these is narrower than float32.
+
+    Raises:
+      _NotAffineError: if one does not depend affinely.
+    """
     dependent = {var for var, depends in zip(jaxpr.invars, arguments, strict=True) if depends}
+    narrow = any(map(_is_narrow, dependent))
     for eqn in jaxpr.eqns:
         depends = [not hasattr(var, "val") and var in dependent for var in eqn.invars]
         if not any(depends):
             continue
         name, inner = eqn.primitive.name, eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
         if name in _CALLS and inner is not None:
-            results = _depends(getattr(inner, "jaxpr", inner), depends)
+            results, inner_narrow = _depends(getattr(inner, "jaxpr", inner), depends)
+            narrow = narrow or inner_narrow
         elif (
             name in _LINEAR
             or (name in _LINEAR_IN_FIRST and depends[0] and not any(depends[1:]))
@@ -53,7 +63,12 @@ def _depends(jaxpr: Any, arguments: list[bool]) -> list[bool]:
             or (name == "select_n" and not depends[0])
         ) and all(jnp.issubdtype(var.aval.dtype, jnp.floating) for var in eqn.outvars):
             results = [True] * len(eqn.outvars)
+            narrow = narrow or any(map(_is_narrow, eqn.outvars))
         else:
             raise _NotAffineError(f"it applies {name!r} to what depends on b")
         dependent.update(var for var, depends in zip(eqn.outvars, results, strict=True) if depends)
-    return [not hasattr(var, "val") and var in dependent for var in jaxpr.outvars]
+    return [not hasattr(var, "val") and var in dependent for var in jaxpr.outvars], narrow
+
+
+def _is_narrow(var: Any) -> bool:
+    return jnp.finfo(var.aval.dtype).bits < 32

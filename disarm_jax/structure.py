@@ -1,7 +1,7 @@
 """How to say that f has structure, of which control variates make use: `Composed`, `MLP`, and `LayerSum` for chains.
 
-All other estimators see a function. An f whose structure is wrong or missing is never biased by it: what is known of
-inner is its weights, or is found by tracing it, and what is approximate only changes the variance.
+All other estimators see a function. The gradient stays unbiased whatever the structure is: that inner is affine is
+found by tracing it, and moments may be approximate, which only changes the variance.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.affine import why_not_affine
+from disarm_jax.affine import is_affine
 from disarm_jax.estimators import calling
 
 _structure_is_lost = contextvars.ContextVar("structure_is_lost", default=False)
@@ -41,7 +41,7 @@ def _warn_if_hidden(f: Any) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Composed:
     """f(b) = outer(inner(b), b), callable like any f, with a structure that control variates make use of.
 
@@ -52,7 +52,7 @@ class Composed:
     over what inner(b) may be, and follow f further than a tangent: several times less variance.
 
     Whether inner is an affine function of b is found by tracing it. If it is, its differences and its value between
-    two samples are exact, at no cost. If not, it is linearised, for one more evaluation.
+    two samples are exact; under jit they cost nothing. If not, it is linearised, for one more evaluation.
 
     Attributes:
       outer: `(a, b) -> [N, *batch]`, with a what inner returns. It must make sense at all real a, for it is also
@@ -83,7 +83,7 @@ class Composed:
     def __post_init__(self) -> None:
         """Raises TypeError or ValueError if this cannot be a structure."""
         _check_functions(self, "outer", "inner")
-        if self.affine not in (None, True, False):
+        if self.affine is not None and not isinstance(self.affine, bool):
             raise ValueError(f"affine must be True, False or None, got {self.affine!r}")
 
     def __call__(self, b: jax.Array) -> Any:
@@ -95,10 +95,10 @@ class Composed:
         """Returns whether inner is affine. Raises ValueError if it was said to be and tracing cannot confirm it."""
         if self.affine is False:
             return False
-        reason = why_not_affine(self.inner, b)
+        found, reason = is_affine(self.inner, b)
         if reason and self.affine:
             raise ValueError(f"affine=True, but inner cannot be seen to be affine: {reason}; leave affine out")
-        return not reason
+        return found
 
 
 def _check_functions(f: Any, *names: str) -> None:
@@ -184,7 +184,7 @@ def _check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class MLP:
     """Dense layers with an activation between them, from their weights, as the inner of `Composed`.
 
@@ -213,6 +213,18 @@ class MLP:
     scale: float = 1
     shift: float = 0
     pool_variance: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises TypeError or ValueError if the layers are not pairs of a matrix and a vector."""
+        if not isinstance(self.layers, Sequence) or not self.layers:
+            raise TypeError(f"layers must be a non-empty sequence of pairs (kernel, bias), got {type(self.layers)}")
+        for n, layer in enumerate(self.layers):
+            if not isinstance(layer, tuple | list) or len(layer) != 2:
+                raise TypeError(f"layers[{n}] must be a pair (kernel, bias), got {type(layer).__name__}")
+            shapes = tuple(getattr(array, "shape", ()) for array in layer)
+            if len(shapes[0]) != 2 or shapes[1] != shapes[0][1:]:
+                raise ValueError(f"layers[{n}] must have the shapes [D_in, D_out] and [D_out], got {shapes}")
+        _check_functions(self, "activation")
 
     def __call__(self, b: jax.Array) -> jax.Array:
         """Maps `[..., D_in]` to `[..., D_out]`."""
@@ -259,7 +271,7 @@ def _dense(layer: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
     return (x.reshape(-1, x.shape[-1]) @ kernel + bias[None]).reshape(*x.shape[:-1], kernel.shape[-1])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class LayerSum:
     """f(b_1, …, b_T) = Σ_t term_t(b_{t−1}, inner_t(b_t), b_t, logits_t), callable like any f of a `Chain`.
 
@@ -272,7 +284,8 @@ class LayerSum:
       term: `(t, below, a, b, logits) -> [N, *batch]`, counting layers from 0, with b the samples `[N, *batch, D_t]`, a
         what inner makes of them, below the samples of the layer before (None for t = 0), and logits those of b given
         below. All arrays have N rows or one.
-      logits: `(t, below) -> logits`, the same as the layers of the chain.
+      logits: `(t, below) -> logits`, the same as the layers of the chain, whose logits the estimators use instead; this
+        function is for calling f directly.
       inner: one function for each layer, as the inner of `Composed`; None: the terms get `()` for a.
       stop_layers: whether f leaves out the derivative with respect to what the layers close over (that with respect to
         below is always there: `logits` must stop its parameters, not its result).

@@ -88,8 +88,8 @@ BAD = [
         r"estimator\.name is 'disarm'; accepted: multisample_arms, .*vimco for the objective multisample",
     ),
     (
-        TWO_LAYERS | {"estimator.name": "rebar"},
-        r"estimator\.name is 'rebar'; accepted: arm, arms, disarm, .*relax for a model with 2 stochastic layers",
+        TWO_LAYERS | {"estimator.name": "rodeo"},
+        r"estimator\.name is 'rodeo'; accepted: arm, arms, .*disarm, .*relax, ugc for a model with 2 stochastic layers",
     ),
     (TWO_LAYERS | {"estimator.name": "disarm_jax:arm"}, r"estimator\.name is 'disarm_jax:arm'; .*2"),
     (MULTISAMPLE | TWO_LAYERS, r"model\.latents is \[200, 200\]; accepted: one layer"),

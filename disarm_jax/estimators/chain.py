@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Chain:
     """Stochastic layers one after the other, b_t ~ Bernoulli(σ(layer_t(b_{t−1}))); stands where logits stand.
 
@@ -53,14 +53,14 @@ class Chain:
     def shapes(self, event_ndim: int = 1) -> list[jax.ShapeDtypeStruct]:
         """Returns shapes and dtypes of the logits of each layer, `[*batch, D_t]`, without computing them."""
 
-        def trunk(inputs: Any) -> list[jax.Array]:
+        def trunk() -> list[jax.Array]:
             rows, logits = None, []
             for t in range(len(self.layers)):
-                rows = Chain(inputs, self.layers).logits(t, rows, event_ndim)
+                rows = self.logits(t, rows, event_ndim)
                 logits.append(rows[0])
             return logits
 
-        return jax.eval_shape(trunk, self.inputs)
+        return jax.eval_shape(trunk)
 
 
 def check_chain(name: str, chain: Any) -> Chain:

@@ -96,6 +96,7 @@ class Controlled(Derived):
     def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
         """Draws, evaluates f at the samples, and once more for the control variate."""
         logits = self.check_logits(logits, params)
+        self.check_scales(params)
         base_key, control_key = split_if(self.control.random, key)
         f, own = as_composed(f), base_params(params)
         samples = self.base.draw(own, base_key, logits)
@@ -105,6 +106,13 @@ class Controlled(Derived):
         grad = self.gradient(params, control_key, f, logits, samples, parts, f_b, has_aux)
         estimate = self.base.finish(logits, f_b, grad)
         return Outcome(estimate, logits, self.base.of_draws(aux), self.base.log_prob_of(own, logits, samples))
+
+    def check_scales(self, params: Any) -> None:
+        """Raises TypeError if there is not one scale for each term, or the base's tunables are missing."""
+        scales, num = params["scale"], len(self.init_scale)
+        if not isinstance(scales, tuple | list) or len(scales) != num:
+            raise TypeError(f"params['scale'] of {self.name} must be a tuple of {num} numbers, got {scales!r}")
+        options.check_params(self.base.name, base_params(params), self.base.tunables)
 
     def gradient(
         self,

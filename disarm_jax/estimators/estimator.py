@@ -1,8 +1,9 @@
 """Defines what an estimator is: a frozen record of parts, and the value and gradient that it returns.
 
 `Estimator(init, apply)` is all that a custom estimator needs. The estimators of this package are records whose parts
-are visible: how they draw, their formula, their value, and what they are. Everything else is derived from these parts,
-`apply` as well, so that `dataclasses.replace` can change a part but nothing can contradict it.
+are visible: how they draw, their formula, their value, and what they are. `apply` and the verbs are derived from these
+parts, so that `dataclasses.replace` changes a part everywhere. `info`, `pair_weight`, `linear` and `of_differences` are
+statements about the sampler and the formula: change them together.
 """
 
 import dataclasses
@@ -223,6 +224,8 @@ class Estimator:
         Raises:
           TypeError: if f has an auxiliary output and a custom `apply` takes no `has_aux`.
         """
+        if isinstance(logits, Chain):
+            raise TypeError(f"{self.name} takes logits, got a Chain; only estimators of dj.hierarchical take one here")
         logits = bernoulli.as_logits(logits)
         if not has_aux:
             return Outcome(self.apply(params, key, logits, f), logits)

@@ -23,7 +23,7 @@ from jax import lax
 from disarm_jax import bernoulli
 from disarm_jax.estimators.first_order import detached
 from disarm_jax.formulas.arrays import row_sums
-from disarm_jax.structure import Composed, Parts, moments_of, outer_of, parts_at
+from disarm_jax.structure import MLP, Composed, Parts, moments_of, outer_of, parts_at
 
 
 class Expansion(NamedTuple):
@@ -65,7 +65,7 @@ def expand(
     p = jax.nn.sigmoid(alpha).astype(logits.dtype)
     batch, variance = p.shape[:-1], bernoulli.variance(alpha)
     moments = moments_of(f) if order == 2 else None  # the first order is MuProp's
-    affine = f.is_affine(p[None])
+    affine = order == 2 and f.is_affine(p[None])
     outer = outer_of(name, f, batch, has_aux)
     x, push, spread = _linearised(f, p, variance.astype(p.dtype), affine, moments)
     x, spread, pull = *lax.stop_gradient((x, spread)), jax.linear_transpose(push, p)
@@ -73,10 +73,9 @@ def expand(
     slope = lax.stop_gradient(pull(slope_of_x)[0].astype(alpha.dtype))
     gradients = (slope * variance,)
     if curve is not None:
-        squared = getattr(f.inner, "squared", None)
-        if moments and affine and squared:  # a diagonal curvature, and A² is known
+        if moments and affine and isinstance(f.inner, MLP) and len(f.inner.layers) == 1:  # A² is known
             curvature = curve(jax.tree.map(jnp.ones_like, x))
-            diagonal = squared(curvature.a[None])[0] + curvature.b
+            diagonal = f.inner.squared(curvature.a[None])[0] + curvature.b
         else:
             diagonal = _diagonal(lambda z: pull(curve(push(z)))[0], p, probes, key)
         skew = -jnp.tanh(0.5 * alpha)  # 1 − 2p

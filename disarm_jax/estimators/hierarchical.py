@@ -45,6 +45,8 @@ def of_chains(base: Estimator) -> Estimator:
       ValueError: if it has no form for chains.
     """
     options.check_estimator("hierarchical", base)
+    if isinstance(base, HierarchicalEstimator) or (isinstance(base, Relaxation) and base.of_chain):
+        raise ValueError(f"{base.name} is for chains already")
     if isinstance(base, Relaxation):
         info = _chain_info(base, "2 T + 1")
         return dataclasses.replace(base, of_chain=True, info=info)
@@ -150,9 +152,12 @@ class HierarchicalEstimator(Derived):
         """Returns the tunables of each layer. Raises TypeError if one is missing."""
         if not self.base.tunables:
             return [()] * depth
-        for own in params if len(params) == depth else [params]:
+        layers = options.params_of_layers(self.name, params, depth)
+        for own in layers:
             options.check_params(self.name, own, self.base.tunables)
-        return params
+            if isinstance(self.base, Controlled):
+                self.base.check_scales(own)
+        return layers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,7 +139,7 @@ def slope_between(name: str, f: Composed, pairs: Parts, *, has_aux: bool = False
         x, pull = jax.vjp(*detached(lambda c: Parts(f.inner(c), c), middle))
         spread = moments(middle, variance)[1] if moments else None
     if affine:
-        x = x._replace(a=jax.tree.map(_mean_of_halves, pairs.a, x.a))
+        x = x._replace(a=jax.tree.map(lambda rows: 0.5 * sum(jnp.split(rows, 2)), pairs.a))
     points = lax.stop_gradient(x if spread is None else jax.tree.map(_on_either_side, x, spread))
     outer = outer_of(name, f, b.shape[1:-1], has_aux)
     found, pull_outer = jax.vjp(*detached(outer, vary_like(points, middle)))
@@ -147,11 +147,6 @@ def slope_between(name: str, f: Composed, pairs: Parts, *, has_aux: bool = False
     if spread is not None:
         slope_of_x = jax.tree.map(lambda leaf: sum(jnp.split(leaf, 2)), slope_of_x)
     return lax.stop_gradient(pull(slope_of_x)[0])
-
-
-def _mean_of_halves(rows: jax.Array, at_midpoint: jax.Array) -> jax.Array:
-    """Returns an affine function at the midpoint, at no cost, unless its rounding might reveal more of the pair."""
-    return 0.5 * jnp.asarray(sum(jnp.split(rows, 2))) if jnp.finfo(rows.dtype).bits >= 32 else at_midpoint
 
 
 def _on_either_side(mean: jax.Array, variance: jax.Array) -> jax.Array:

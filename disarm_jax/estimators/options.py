@@ -57,6 +57,15 @@ def check_params(name: str, params: Any, tunables: tuple[str, ...]) -> None:
         )
 
 
+def params_of_layers(name: str, params: Any, depth: int) -> tuple:
+    """Returns the tunables of each layer of a chain. Raises TypeError if there are not as many as layers."""
+    if not isinstance(params, tuple | list) or len(params) != depth:
+        raise TypeError(
+            f"{name} has tunables for each of {depth} layers: params must come from its init(key, …), got {params!r}"
+        )
+    return tuple(params)
+
+
 def check_estimator(user: str, est: Any) -> None:
     """Raises TypeError if `est` is not an estimator, with what to do about the likeliest mistakes.
 

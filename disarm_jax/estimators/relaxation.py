@@ -85,7 +85,7 @@ def relax(
       control_variate: r as a pair of pure functions, `init(key, logits) -> params` and `apply(params, z) -> [...]` for
         z of shape `[..., D]`. It may close over anything but the sample, the current data x for one. It may also be a
         function that returns the pair, given what the logits of layer t were computed from: the inputs of the chain
-        for its first layer, b_{t−1} of the trunk for the others.
+        for its first layer (`()` for logits), b_{t−1} of the trunk for the others.
       scaled_network: whether η multiplies r as well, c(z) = η (f(σ(z/τ)) + r(z)), as in the paper's released code.
       shared_tunables: whether all layers of a chain have one temperature and one scale, those of the first entry of
         `params`; the other entries then hold their networks alone.
@@ -100,7 +100,6 @@ def relax(
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
-    options.one_of("later_layers", later_layers, LATER_LAYERS)
     if isinstance(control_variate, tuple) or not callable(control_variate):
         network = network_of(hidden, control_variate)
         network_given = lambda given: network
@@ -140,6 +139,9 @@ class Relaxation(Derived):
         """Derives what follows from the parts. Raises ValueError if an option is bad."""
         options.positive("init_temperature", self.init_temperature)
         options.finite("init_scale", self.init_scale)
+        options.one_of("later_layers", self.later_layers, LATER_LAYERS)
+        for name in ("scaled_network", "shared_tunables"):
+            options.flag(name, getattr(self, name))
         network = () if self.network_given is None else ("network",)
         object.__setattr__(self, "tunables", ("log_temperature", "scale", *network))
         object.__setattr__(self, "init", self.init_params)
@@ -245,10 +247,11 @@ class Relaxation(Derived):
 
     def _params_of_layers(self, params: Any, chain: Chain) -> tuple:
         """Returns the tunables of each layer. Raises TypeError if one is missing."""
-        layers = tuple(params) if self.of_chain else (params,)
-        if self.shared_tunables and layers:
+        layers = options.params_of_layers(self.name, params, len(chain.layers)) if self.of_chain else (params,)
+        options.check_params(self.name, layers[0], self.tunables)
+        if self.shared_tunables:
             layers = tuple(layers[0] | own for own in layers)
-        for own in layers if len(layers) == len(chain.layers) else [params]:
+        for own in layers:
             options.check_params(self.name, own, self.tunables)
         return layers
 

@@ -80,6 +80,6 @@ def test_wrong_use():
         dj.LayerSum(3, lambda t, below: below)
     with pytest.raises(ValueError, match="stop_layers must be True or False, got 1"):
         dj.LayerSum(lambda *_: 0.0, lambda t, below: below, stop_layers=1)
-    f = dj.LayerSum(lambda t, below, b, logits: b, lambda t, below: jnp.zeros(2))
+    f = dj.LayerSum(lambda t, below, a, b, logits: b, lambda t, below: jnp.zeros(2))
     with pytest.raises(ValueError, match=r"term 0 must return one number per sample, shape \(3,\), got shape \(3, 2\)"):
         f((jnp.zeros((3, 2)),))

@@ -221,7 +221,7 @@ CASES = [
         mean_value,
     ),
     ("disarm_midpoint", {"init_scale": 0.7}, 1.0, 2, between, mean_value),
-    ("disarm_taylor_cross", {"init_scale": (0.7, 0)}, 1.0, 4, crossed, mean_value),
+    ("disarm_taylor_cross", {"init_scale": 0.7}, 1.0, 4, crossed, mean_value),
     ("rebar", {}, 0.0, 1, None, mean_value),
     ("relax", {}, 0.0, 1, None, mean_value),
     ("arms", {"num_samples": 2}, 1.0, 2, exact.arms, mean_value),
