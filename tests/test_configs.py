@@ -136,7 +136,7 @@ BAD = [
     (VIMCO | {"estimator.options.baseline": "mean"}, r"baseline 'mean'; accepted: arithmetic, geometric"),
     ({"estimator.options": 3}, r"estimator\.options is 3; accepted: a section of options"),
     ({"model.options": {"depth": 2}}, r"model\.options is \{'depth': 2\}; accepted: none for bern"),
-    (TWO_LAYERS | {"estimator.options.num_pairs": 2}, r"'disarm\(num_pairs=2\)': .*must be 1, got 2"),
+    (TWO_LAYERS | {"estimator.options.num_pairs": 0}, r"'disarm\(num_pairs=0\)': .*at least 1, got 0"),
     ({"optimizer.prior.name": "lion"}, r"optimizer\.prior\.name is 'lion'; accepted: adam, sgd"),
     ({"optimizer.encoder.reduction": "max"}, r"encoder\.reduction is 'max'; accepted: mean, sum"),
     ({"optimizer.decoder.reduction": None}, r"optimizer\.decoder\.reduction is None; accepted: mean, sum"),

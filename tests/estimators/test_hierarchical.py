@@ -427,8 +427,19 @@ def apply_to(*layers):
         (
             lambda: dj.hierarchical("disarm_midpoint").apply((), jax.random.key(0), dj.Chain(0, [abs]), abs),
             TypeError,
+            r"has tunables for each of 1 layers: params must come from its init",
+        ),
+        (
+            lambda: dj.hierarchical("disarm_midpoint").apply(({},), jax.random.key(0), dj.Chain(0, [abs]), abs),
+            TypeError,
             r"has tunables \(scale\): params must come from its init",
         ),
+        (
+            lambda: dj.hierarchical(dj.hierarchical("disarm")),
+            ValueError,
+            r"\(disarm\) is for chains already",
+        ),
+        (lambda: dj.hierarchical(dj.hierarchical("relax")), ValueError, "is for chains already"),
         (lambda: apply_to(lambda x: jnp.zeros(2, int)), TypeError, r"layers\[0\].*int"),
         (lambda: apply_to(lambda x: jnp.zeros((3, 2)), lambda b: jnp.zeros((4, 2))), ValueError, r"layers\[1\]"),
     ],
