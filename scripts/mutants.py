@@ -148,9 +148,13 @@ def run_all(mutants: Sequence[Mutant], jobs: int, timeout: float) -> list[Result
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         chosen = selections(mutants)
         without = pool.map(lambda tests: run_tests(None, tests, 10 * timeout), chosen)
-        for (file, _), result in zip(chosen, tqdm.tqdm(without, "without mutants", len(chosen)), strict=True):
-            if result.status != "SURVIVED":
-                raise RuntimeError(f"tests/{file} must pass without a mutant: {result.detail}")
+        failed = [
+            f"tests/{file}: {result.detail}"
+            for (file, _), result in zip(chosen, tqdm.tqdm(without, "without mutants", len(chosen)), strict=True)
+            if result.status != "SURVIVED"
+        ]
+        if failed:
+            raise RuntimeError("\n".join(["tests must pass without a mutant", *failed]))
         results = pool.map(lambda mutant: run_tests(mutant, mutant.tests, timeout), mutants)
         found = []
         for mutant, result in zip(mutants, tqdm.tqdm(results, "mutants", len(mutants)), strict=True):

@@ -334,6 +334,29 @@ def test_one_layer_is_the_flat_estimator(name):
         np.testing.assert_array_equal(one.grad, other.grad[0])
 
 
+def test_every_layer_has_tunables_of_its_own():
+    """β = 1 and β = 0 at logits of zero, where the first makes all bits of a pair differ."""
+    chain = dj.Chain(jnp.zeros((50, 2)), [lambda x: x, lambda b: 0 * b])
+    betas, received = (1.0, 0.0), []
+
+    def f(b):
+        received.append(b)
+        return smooth_f(b)
+
+    params = tuple({"beta": jnp.asarray(beta)} for beta in betas)
+    out = dj.hierarchical("interpolated").outcome(params, jax.random.key(0), chain, f)
+    (columns,) = received
+    f_rows = smooth_f(columns)
+    for t, beta in enumerate(betas):
+        group = np.array(group_of(t, 2))
+        pair, f_pair = columns[t][group], f_rows[group]
+        assert np.all(pair[0] != pair[1]) == (beta == 1)
+        expected = dj.formulas.interpolated(out.logits[t], *pair, *f_pair, beta)
+        np.testing.assert_allclose(out.estimate.grad[t], expected, rtol=0, atol=1e-12)
+        log_prob = dj.bernoulli.interpolated_log_prob(out.logits[t], *pair, beta).sum(-1)
+        np.testing.assert_allclose(out.log_prob[t], log_prob, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 def test_expectation_differentiates_layers_and_f(name):
     """In the weights of the layers the gradients pulled back by hand, in f's own the ordinary derivative."""

@@ -368,6 +368,13 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     assert not np.any(grad[0])
 
 
+def test_an_inner_without_spread_is_finite():
+    """Where all bits are certain, the three points of the average are one and the secant has no length."""
+    est, logits = dj.make_estimator("disarm_quadratic"), jnp.array([[1e4, -1e4, 1e4]])
+    grad = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, function("averaged")).grad
+    np.testing.assert_array_equal(grad, np.zeros((1, 3)))
+
+
 def test_dtypes_may_be_mixed():
     """Logits in float32, one leaf of inner in float64 and one in bfloat16, f in float64."""
     f = dj.Composed(

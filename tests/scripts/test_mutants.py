@@ -46,8 +46,6 @@ def test_only_a_failing_test_kills(status, printed, expected):
 
 
 def test_tests_of_a_file_are_selected_together():
-    first, second, third = (
-        mutants.Mutant("some.py", "fault", (file, tests), "", "")
-        for file, tests in [("a", "x"), ("b", "y"), ("a", "z")]
-    )
-    assert mutants.selections([first, second, third, first]) == [("a", "(x) or (z)"), ("b", "(y)")]
+    tests = [("a", "x"), ("b", "y"), ("a", "z"), ("a", "x")]
+    chosen = [mutants.Mutant("some.py", "fault", selection, "", "") for selection in tests]
+    assert mutants.selections(chosen) == [("a", "(x) or (z)"), ("b", "(y)")]
