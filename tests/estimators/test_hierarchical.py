@@ -534,6 +534,19 @@ def chain_function(structure, dims, layers):
     return dj.LayerSum(term, lambda t, below: layers[t](below), inner=inner, stop_layers=True)
 
 
+def test_an_f_that_is_linear_in_the_last_layer_has_no_variance_there():
+    """Given the trunk's bits of the layer before, at which it has to be expanded, its gradient is exact."""
+    weights, inputs = jax.tree.map(jnp.asarray, SMOOTH), jnp.full((20, 1), 0.6)
+    chain, linear = dj.Chain(inputs, layers_of(weights)), jnp.array([0.7, -1.1])
+    f = lambda b: ((1 + b[0] @ jnp.array([2.0, -0.4])) * (b[1] @ linear), b[0])
+    est = dj.hierarchical("disarm_taylor")
+    params = est.init(jax.random.key(0), chain)
+    out, before = est.apply(params, jax.random.key(1), chain, f, has_aux=True)
+    factor = 1 + before[0] @ jnp.array([2.0, -0.4])
+    expected = factor[:, None] * linear[None] * dj.bernoulli.variance(apply_layer(weights[1], before[0]))
+    np.testing.assert_allclose(out.grad[1], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("structure", ["plain", "sum", "composed"])
 @pytest.mark.parametrize("name", ["disarm_midpoint", "disarm_quadratic", "disarm_taylor"])
 @pytest.mark.parametrize("chain", CHAINS)
