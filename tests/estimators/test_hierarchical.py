@@ -343,18 +343,23 @@ def test_every_layer_has_tunables_of_its_own():
         received.append(b)
         return smooth_f(b)
 
+    est, key = dj.hierarchical("interpolated"), jax.random.key(0)
     params = tuple({"beta": jnp.asarray(beta)} for beta in betas)
-    out = dj.hierarchical("interpolated").outcome(params, jax.random.key(0), chain, f)
+    out = est.outcome(params, key, chain, f)
+    learnt = jax.grad(dj.variance_loss(est))(params, key, chain, smooth_f)
     (columns,) = received
     f_rows = smooth_f(columns)
     for t, beta in enumerate(betas):
         group = np.array(group_of(t, 2))
         pair, f_pair = columns[t][group], f_rows[group]
         assert np.all(pair[0] != pair[1]) == (beta == 1)
-        expected = dj.formulas.interpolated(out.logits[t], *pair, *f_pair, beta)
-        np.testing.assert_allclose(out.estimate.grad[t], expected, rtol=0, atol=1e-12)
-        log_prob = dj.bernoulli.interpolated_log_prob(out.logits[t], *pair, beta).sum(-1)
-        np.testing.assert_allclose(out.log_prob[t], log_prob, rtol=0, atol=1e-12)
+        grad = lambda beta, t=t, pair=pair, f_pair=f_pair: dj.formulas.interpolated(out.logits[t], *pair, *f_pair, beta)
+        log_prob = lambda beta, t=t, pair=pair: dj.bernoulli.interpolated_log_prob(out.logits[t], *pair, beta).sum(-1)
+        np.testing.assert_allclose(out.estimate.grad[t], grad(beta), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(out.log_prob[t], log_prob(beta), rtol=0, atol=1e-12)
+        squares = np.sum(grad(beta) ** 2, axis=-1)
+        loss = lambda beta, g=grad, log_p=log_prob, squares=squares: jnp.sum(g(beta) ** 2) + squares @ log_p(beta)
+        np.testing.assert_allclose(learnt[t]["beta"], jax.grad(loss)(beta), rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", dj.hierarchical_names())
