@@ -177,7 +177,10 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
     every = load_mutants()
-    mutants = [mutant for mutant in every if re.search(values.only, str(mutant))]
+    try:
+        mutants = [mutant for mutant in every if re.search(values.only, str(mutant))]
+    except re.error as error:
+        sys.exit(f"error: --only={values.only!r} must be a regular expression: {error}")
     if not mutants:
         sys.exit(f"error: no mutant matches --only={values.only!r}")
     try:
