@@ -34,7 +34,7 @@ setup(
         ],
         "data": ["importlib_resources", "pillow", "tensorflow-cpu", "tensorflow-datasets"],
         "slurm": ["submitit"],
-        "test": ["chex", "hypothesis", "pytest", "pytest-xdist", "ruff"],
+        "test": ["basedpyright", "chex", "hypothesis", "pytest", "pytest-xdist", "ruff"],
         "cuda12": ["jax[cuda12]"],
         "tpu": ["jax[tpu]"],
     },

@@ -85,7 +85,7 @@ class BernoulliVAE(nn.Module):
       law: what the latent variables are, a module with `log_prob` and `sample` of their logits.
     """
 
-    latents: tuple[int, ...]
+    latents: tuple[Any, ...]  # numbers of bits here, pairs in `CategoricalVAE`
     pixels: int
     hidden: tuple[int, ...] = ()
     negative_slope: float = 0.3

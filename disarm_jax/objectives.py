@@ -1,7 +1,7 @@
 """What a Bernoulli VAE is trained on and judged by: log-weights of samples, and bounds on log p(x) made of them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,8 @@ def log_weights(
 
     def f(b: tuple[jax.Array, ...]) -> jax.Array:
         log_q = sum(model.law.log_prob(q_logits(t, b[t - 1] if t else None), b[t]) for t in range(len(b)))
-        return model.apply({"params": params}, x, b, method="log_joint") - log_q
+        log_p = cast(jax.Array, model.apply({"params": params}, x, b, method="log_joint"))
+        return log_p - log_q
 
     return f
 
@@ -62,7 +63,7 @@ def structured_log_weights(
     inner = [decoder_structure(model, params, t) for t in range(depth)]
 
     def term(t: int, below: jax.Array | None, p_logits: jax.Array, b: jax.Array, logits: jax.Array) -> jax.Array:
-        log_p = bernoulli.log_prob(p_logits, below) if t else log_likelihood(x, p_logits)
+        log_p = log_likelihood(x, p_logits) if below is None else bernoulli.log_prob(p_logits, below)
         if t == depth - 1:
             log_p = log_p + bernoulli.log_prob(params["prior"], b)
         return log_p - bernoulli.log_prob(logits, b)

@@ -307,13 +307,15 @@ class LayerSum:
         """Returns f at b."""
         _warn_if_hidden(self)
         logits = [self.logits(t, b[t - 1] if t else None) for t in range(len(b))]
-        return self.with_aux(sum(self.terms(b, logits)[0]), b, self.aux is not None)
+        return self.with_aux(jnp.asarray(sum(self.terms(b, logits)[0])), b, self.aux is not None)
 
     def with_aux(self, f_b: jax.Array, b: tuple[jax.Array, ...], has_aux: bool) -> Any:
         """Returns the values of f, with `has_aux` in a pair. Raises TypeError if there is no auxiliary output."""
-        if has_aux and self.aux is None:
+        if not has_aux:
+            return f_b
+        if self.aux is None:
             raise TypeError("with has_aux=True a LayerSum needs a function `aux` of the samples, got None")
-        return (f_b, self.aux(b)) if has_aux else f_b
+        return f_b, self.aux(b)
 
     def terms(
         self, b: Sequence[jax.Array], logits: Sequence[jax.Array], rows: Sequence[int | None] | None = None
@@ -370,7 +372,7 @@ def sum_of_rows(terms: Sequence[jax.Array], shared: Sequence[jax.Array]) -> jax.
         jnp.concatenate([term, jnp.broadcast_to(rest, (num - term.shape[0], *rest.shape[1:]))])
         for term, rest in zip(terms, shared, strict=True)
     ]
-    return sum(filled)
+    return jnp.asarray(sum(filled))
 
 
 def at_layer(f: Callable, t: int, points: Sequence[jax.Array], logits: Sequence[jax.Array]) -> Composed:

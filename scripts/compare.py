@@ -50,7 +50,8 @@ EVERY_ONE = (
     "reinforce_loo(num_samples=8), disarm(num_pairs=4), arms(num_samples=8), leg"
 )
 EVERY_ONE_OF_A_CHAIN = (
-    "disarm, reinforce_loo, arm, relax, arms(num_samples=3), disarm_taylor, disarm_quadratic, disarm_midpoint"
+    "disarm, reinforce_loo, arm, interpolated, relax, rebar, arms(num_samples=3), arms_interpolated(num_samples=3), "
+    "disarm_taylor, disarm_quadratic, arms_quadratic(num_samples=3), disarm_midpoint, muprop, reinforce, ugc, bitflip"
 )
 
 

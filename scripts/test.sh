@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Sets up .venv if need be, then checks the style and runs the whole suite. Arguments go to pytest.
+# Sets up .venv if need be, then checks the style and the types and runs the whole suite. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+.venv/bin/basedpyright --project pyproject.toml --pythonpath .venv/bin/python
 .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"  # neighbours, which share fixtures, stay together

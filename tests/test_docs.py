@@ -3,9 +3,12 @@
 import doctest
 import importlib
 import inspect
+import json
 import pathlib
 import pkgutil
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +67,47 @@ def test_readme_blocks_run(block, capsys):
 @pytest.mark.parametrize(("page", "block"), DOCS_BLOCKS)
 def test_blocks_of_the_docs_run(page, block, capsys):
     exec(compile(block, page, "exec"), {})
+
+
+WRONGLY_TYPED = """
+import jax, jax.numpy as jnp, disarm_jax as dj
+
+key, logits, f = jax.random.key(0), jnp.zeros(3), lambda b: b.sum(-1)
+est = dj.Estimator(lambda key, logits: (), lambda params, key, logits, f: dj.disarm().apply(params, key, logits, f))
+dj.disarm(pairs=2)  # error
+dj.disarm().apply((), key, logits)  # error
+dj.disarm().apply((), key, logits, f).gradient  # error
+dj.disarm().apply((), key, logits, f, has_aux=True)[0].grad
+dj.expectation(est)(key, logits, f)  # error
+dj.expectation(est)((), key, logits, f).value  # error
+dj.expectation(est, has_aux=True)((), key, logits, f)[0].mean()
+dj.variance_loss(est)(key, logits, f)  # error
+dj.gradient_variance(est)((), key, logits, f)  # error
+dj.gradient_variance(est)((), key, logits, f, 10).total_error  # error
+dj.Estimator(lambda key: (), est.apply)  # error
+dj.Estimator(est.init, lambda params, key, logits: None)  # error
+"""
+
+
+def test_types_of_blocks(tmp_path):
+    """A type checker finds nothing wrong with the blocks of the README and the docs, with the settings of the package.
+
+    They are checked in one process. The last file has errors on purpose: what the functions return has a type.
+    """
+    files = [(f"README_{number}", block) for number, block in enumerate(BLOCKS)]
+    files += [(f"{page.removesuffix('.md')}_{number}", block) for number, (page, block) in enumerate(DOCS_BLOCKS)]
+    files.append(("wrong", WRONGLY_TYPED))
+    for name, block in files:
+        (tmp_path / f"{name}.py").write_text(block)
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", "pyproject.toml"]
+    command += ["--pythonpath", sys.executable, *(str(tmp_path / f"{name}.py") for name, _ in files)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert report["summary"]["filesAnalyzed"] == len(files)
+    found = [(pathlib.Path(d["file"]).stem, d["range"]["start"]["line"] + 1) for d in report["generalDiagnostics"]]
+    expected = [("wrong", number) for number, line in enumerate(WRONGLY_TYPED.splitlines(), 1) if "# error" in line]
+    assert sorted(set(found)) == expected, done.stdout
 
 
 def test_the_readme_has_its_examples():

@@ -96,5 +96,5 @@ def antithetic_pairs(
       z and z_tilde, each `[num_pairs, *batch, D, C]`, one-hot in the logits' dtype.
     """
     logits = as_logits(logits)
-    *pair, _ = bernoulli.antithetic_pairs(key, trees.node_logits(tree, bernoulli.wide(logits)), num_pairs)
-    return tuple(tree.follow(b).astype(logits.dtype) for b in pair)
+    b, b_tilde, _ = bernoulli.antithetic_pairs(key, trees.node_logits(tree, bernoulli.wide(logits)), num_pairs)
+    return tree.follow(b).astype(logits.dtype), tree.follow(b_tilde).astype(logits.dtype)

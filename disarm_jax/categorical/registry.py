@@ -47,4 +47,4 @@ def estimator_info(name: str, **options: Any) -> EstimatorInfo:
     >>> info.objective, info.unbiased, info.needs_grad, info.evaluations
     ('expectation', True, False, 6)
     """
-    return CLASSES.make(name, **options).info
+    return CLASSES.info(name, **options)

@@ -14,6 +14,8 @@ def straight_through() -> SlopeEstimator:
 
     Exact only for an f that is linear in each variable. One evaluation of f at a sample, where it is differentiated.
 
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+
     Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
     Advice: Biased: exact for an f that is linear in each variable, and only there.
 
@@ -36,6 +38,8 @@ def reinmax() -> SlopeEstimator:
     Exact only for an f that is at most quadratic in each variable. One evaluation of f at a sample, where it is
     differentiated.
 
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
@@ -57,10 +61,12 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
 
     With `hard`, f is evaluated and differentiated at the sample, the largest of x, once. Without, it is differentiated
     at the relaxed sample softmax(x/τ), and evaluated at the sample in a call of its own, because `value` is a mean of f
-    over samples. The bias vanishes only as τ → 0, while the variance grows.
+    over samples. The bias of the latter vanishes only as τ → 0, while the variance grows; with `hard` some stays.
+
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
 
     Paper: Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017
-    Advice: Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.
+    Advice: Biased: to compare with nets trained this way; a small temperature has less bias and more variance.
 
     Args:
       temperature: τ, positive.

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from disarm_jax.checking import function, measure
 from disarm_jax.checking.facts import Facts, find_facts
@@ -98,11 +99,11 @@ def _check(
         function.check_finite(call, rng, numbers, facts.event_ndim),
     ]
     subject = measure.Subject(est, params, logits, f, facts)
-    findings.append(_check_apply(subject))
-    broken = any(finding is not None and finding.level == "problem" for finding in findings)
+    findings += _found(_check_apply(subject))
+    broken = any(finding.level == "problem" for finding in findings)
     slope, usable = function.check_slope(call, rng, numbers, facts)
-    findings += [slope, function.check_structure(f, rare, other, facts.event_ndim)]
-    findings.append(function.check_bound(f, f_of_logits, b, logits, facts))
+    findings += _found(slope, function.check_structure(f, rare, other, facts.event_ndim))
+    findings += _found(function.check_bound(f, f_of_logits, b, logits, facts))
 
     comparison: tuple[Measured, ...] = ()
     if broken:
@@ -112,7 +113,12 @@ def _check(
         if choice is not False:
             finding, comparison = measure.compare(subject, choice, usable, for_compare, num)
             findings.append(finding)
-    return Report(tuple(finding for finding in findings if finding is not None), comparison)
+    return Report(tuple(findings), comparison)
+
+
+def _found(*findings: Finding | None) -> list[Finding]:
+    """Returns the findings without None, which stands for nothing to say."""
+    return [finding for finding in findings if finding is not None]
 
 
 def _check_record(est: Any, logits: Any) -> Finding | None:
@@ -125,7 +131,7 @@ def _check_record(est: Any, logits: Any) -> Finding | None:
         todo = f"Call it: {name}(), with its options." if callable(est) else "Pass for instance dj.disarm()."
         kind = f"the function {name}, which makes estimators" if callable(est) else f"of type {name}"
         return Finding("estimator", "problem", f"est is {kind}; an estimator has init and apply. {todo}")
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(logits)):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(logits)):
         text = "logits are traced. Call dj.check outside of jit, grad and vmap, with numbers."
         return Finding("logits", "problem", text)
     return None

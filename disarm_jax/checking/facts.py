@@ -56,8 +56,9 @@ def _sum_of_event(event_ndim: int) -> Callable:
 
 def _event_ndim(est: Estimator, params: Any, key: jax.Array, logits: jax.Array) -> int:
     """The number of axes that f takes away, which is found by trying."""
-    if getattr(est, "event_ndim", None):
-        return est.event_ndim
+    known = getattr(est, "event_ndim", None)
+    if known:
+        return known
     errors = []
     for event_ndim in range(1, min(logits.ndim, 2) + 1):
         try:

@@ -102,8 +102,8 @@ def check_exact(subject: Subject, key: jax.Array, num_draws: int) -> Finding:
     _, _, logits, f, facts = subject
     outcomes = _outcomes(logits.shape[logits.ndim - facts.event_ndim :])
     batch = logits.shape[: logits.ndim - facts.event_ndim]
-    num_tuples = math.inf if outcomes is None else len(outcomes) ** facts.bound_samples
-    if num_tuples * facts.bound_samples * math.prod(batch) > _MOST_TERMS:
+    terms_per_tuple = facts.bound_samples * math.prod(batch)
+    if outcomes is None or len(outcomes) ** facts.bound_samples * terms_per_tuple > _MOST_TERMS:
         text = "There are too many outcomes to enumerate, so the mean of est was not compared with the exact gradient."
         return Finding("exact", "note", f"{text} Try f with fewer bits or classes to have that checked.")
     tamed = tame(np.asarray(logits), facts.event_ndim)

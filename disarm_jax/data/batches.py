@@ -14,7 +14,7 @@ from jax import lax
 _ROUNDS = 32  # after r rounds an image is where it began with probability 2⁻ʳ more than a uniform shuffle has it
 
 
-def batch_indices(key: jax.Array, step: jax.Array, batch_size: int, num_examples: int) -> jax.Array:
+def batch_indices(key: jax.Array, step: jax.Array | int, batch_size: int, num_examples: int) -> jax.Array:
     """The images of the batch at `step`; batches follow each other through the epochs and may straddle two of them.
 
     Image i of the stream of step · batch_size + i is at place `stream mod N` of epoch `stream div N`, and every epoch
@@ -92,8 +92,8 @@ def shuffled(key: jax.Array, epoch: jax.Array, place: jax.Array, num_examples: i
 
 def _divmod(x: jax.Array, divisor: int) -> tuple[jax.Array, jax.Array]:
     """Quotient and remainder of uint32, without the care for signs that `jnp.divmod` takes."""
-    divisor = jnp.full_like(x, divisor)
-    return lax.div(x, divisor), lax.rem(x, divisor)
+    divisors = jnp.full_like(x, divisor)
+    return lax.div(x, divisors), lax.rem(x, divisors)
 
 
 def _hash(x: jax.Array) -> jax.Array:

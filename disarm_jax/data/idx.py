@@ -49,7 +49,7 @@ def read_folder(
         raw = gunzip(data, HEADER.size + file.count * PIXELS, str(path), progress)
         images.append(parse_images(raw, file.count, str(path)))
         check_sum(data, file.size, file.sha256, str(path))
-    return split_images(*images, num_validation)
+    return split_images(*images, num_validation=num_validation)
 
 
 def split_images(train: np.ndarray, test: np.ndarray, num_validation: int) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def read_debian(files: Sequence[RecordedFile], progress: Progress) -> tuple[list
 
 
 def read_archive(
-    stream: io.BytesIO, mode: str, files: Sequence[RecordedFile], where: str, progress: Progress
+    stream: io.BytesIO, mode: Literal["r:", "r:gz"], files: Sequence[RecordedFile], where: str, progress: Progress
 ) -> list[np.ndarray]:
     """The images of the recorded files in a tar archive, gzipped in it or not, verified by their unpacked bytes.
 
@@ -92,9 +93,9 @@ def read_archive(
                     if not member.isfile() or member.size > 2 * expected or file.name in raw:
                         continue
                     if name == file.name:
-                        raw[file.name] = gunzip(archive.extractfile(member).read(), expected, name, progress)
+                        raw[file.name] = gunzip(_content(archive, member), expected, name, progress)
                     elif name == file.name.removesuffix(".gz"):
-                        raw[file.name] = archive.extractfile(member).read()
+                        raw[file.name] = _content(archive, member)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"{where} is damaged: {error}") from error
     missing = [file.name for file in files if file.name not in raw]
@@ -104,6 +105,12 @@ def read_archive(
     for file in files:
         check_sum(raw[file.name], None, file.raw_sha256, f"{file.name} in {where}, unpacked,")
     return images
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = archive.extractfile(member)
+    assert stream is not None  # because the member is a file
+    return stream.read()
 
 
 def _run(command: list[str], folder: str, seconds: float) -> bytes:
@@ -125,8 +132,9 @@ def _run_while_growing(command: list[str], folder: str) -> None:
     """Runs a command that fills a folder, and ends it when the folder has not grown for a while: a dead network."""
     _check_installed(command[0])
     size = 0
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=folder, **pipes) as process:
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
         try:
             while process.returncode is None:
                 try:

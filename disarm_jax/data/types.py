@@ -63,4 +63,4 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 def sha256_of_arrays(splits: Mapping[str, np.ndarray]) -> dict[str, str]:
     """The sha256 of the bytes of each split, in C order."""
-    return {name: hashlib.sha256(np.ascontiguousarray(splits[name])).hexdigest() for name in SPLITS}
+    return {name: hashlib.sha256(np.ascontiguousarray(splits[name]).data).hexdigest() for name in SPLITS}

@@ -20,7 +20,7 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import calling, options
-from disarm_jax.estimators.controlled import Controlled, base_params, split_if
+from disarm_jax.estimators.controlled import Control, Controlled, base_params, split_if
 from disarm_jax.estimators.estimator import (
     Chain,
     Derived,
@@ -48,20 +48,23 @@ def of_chains(base: Estimator) -> Estimator:
     if isinstance(base, Relaxation):
         info = _chain_info(base, "2 T + 1")
         return dataclasses.replace(base, of_chain=True, info=info)
+    if not isinstance(base, SampleEstimator | Controlled):
+        raise _no_form(base, "it calls f itself")
     sampling = base.base if isinstance(base, Controlled) else base
-    if not isinstance(sampling, SampleEstimator) or sampling.of_bound or sampling.event_ndim != 1:
-        reason = "it calls f itself"
-        if isinstance(sampling, SampleEstimator):
-            reason = "it estimates a bound" if sampling.of_bound else "it is for classes"
-        raise ValueError(
-            f"{base.name} has no form for chains, because {reason}; accepted: estimators of bits that evaluate f at "
-            "samples, dj.taylor and dj.midpoint of these, and relax"
-        )
+    if sampling.of_bound or sampling.event_ndim != 1:
+        raise _no_form(base, "it estimates a bound" if sampling.of_bound else "it is for classes")
     if sampling.info is None:
         return HierarchicalEstimator(base=base)
     branches = sampling.info.evaluations - 1 if isinstance(sampling.info.evaluations, int) else "D"
     extra = " + T" if isinstance(base, Controlled) else ""
     return HierarchicalEstimator(base=base, info=_chain_info(base, f"{branches} T + 1{extra}"))
+
+
+def _no_form(base: Estimator, reason: str) -> ValueError:
+    return ValueError(
+        f"{base.name} has no form for chains, because {reason}; accepted: estimators of bits that evaluate f at "
+        "samples, dj.taylor and dj.midpoint of these, and relax"
+    )
 
 
 def _chain_info(base: Estimator, evaluations: str) -> EstimatorInfo | None:
@@ -112,20 +115,20 @@ class HierarchicalEstimator(Derived):
         chain = check_chain(self.name, logits)
         depth = len(chain.layers)
         params = self._params_of_layers(params, depth)
-        control = self.base.control if isinstance(self.base, Controlled) else None
-        base_key, *control_key = split_if(control is not None and control.random, key)
-        own = [base_params(p) if control else p for p in params]
+        controlled = self.base if isinstance(self.base, Controlled) else None
+        base_key, control_key = split_if(controlled is not None and controlled.control.random, key)
+        own = [base_params(p) if controlled else p for p in params]
         drawn = _draw(self.sampling, own, base_key, chain)
         f_b, aux, parts = _evaluate(f, drawn, has_aux)
         grads, log_probs = [], []
-        control_keys = chain_keys(control_key[0], depth) if control_key else [None] * depth
+        control_keys = [None] * depth if control_key is None else chain_keys(control_key, depth)
         for t, (trunk_logits, samples) in enumerate(zip(drawn.trunk, drawn.samples, strict=True)):
             f_group = drawn.group(t, f_b)
-            if control is None:
+            if controlled is None:
                 wide_f, _ = calling.widen(lax.stop_gradient(f_group), drawn.trunk[0])
                 grad = self.sampling.formula(own[t], bernoulli.stop_and_widen(trunk_logits), *samples, wide_f)
             else:
-                points, point_logits = _points(control, drawn, t, chain)
+                points, point_logits = _points(controlled.control, drawn, t, chain)
                 part = at_layer(f, t, points, point_logits)
                 if parts is None:
                     group = parts_at(part, samples.b)
@@ -134,7 +137,7 @@ class HierarchicalEstimator(Derived):
                     group = Parts(jax.tree.map(of_group, lax.stop_gradient(parts[t])), samples.b)
                 layer_aux = has_aux and parts is None
                 layer = control_keys[t], part, trunk_logits, samples, group, f_group
-                grad = self.base.gradient(params[t], *layer, layer_aux)
+                grad = controlled.gradient(params[t], *layer, layer_aux)
             grads.append(calling.finish(grad, trunk_logits))
             log_probs.append(self.sampling.log_prob_of(own[t], trunk_logits, samples))
         of_draws = functools.partial(drawn.draws, self.sampling.num_draws)
@@ -191,9 +194,9 @@ def _draw(est: SampleEstimator, params: Sequence[Any], key: jax.Array, chain: Ch
     for t in range(depth):
         # The trunk has a call of its own: only its logits are differentiated, and a derivative has the rows of its
         # call.
-        logits = chain.logits(t, rows[:1] if t else None)
+        logits = chain.logits(t, None if rows is None else rows[:1])
         trunk.append(logits[0])
-        if t and len(rows) > 1:
+        if rows is not None and len(rows) > 1:
             logits = jnp.concatenate([logits, chain.logits(t, rows[1:])])
         alpha = bernoulli.stop_and_widen(logits)
         b, noise = est.sampler(params[t], group_keys[t], alpha[0])
@@ -203,7 +206,7 @@ def _draw(est: SampleEstimator, params: Sequence[Any], key: jax.Array, chain: Ch
         groups.append(Samples(b.astype(logits.dtype), noise))
         all_rows.append(rows)
         given.append(jnp.concatenate([logits, partners]) if t else logits)
-    num = len(rows)
+    num = len(all_rows[-1])
     columns = [
         jnp.concatenate([rows, jnp.broadcast_to(rows[:1], (num - len(rows), *rows.shape[1:]))]) for rows in all_rows
     ]
@@ -220,7 +223,7 @@ def _evaluate(f: Function, drawn: _Drawn, has_aux: bool) -> tuple[jax.Array, Any
     return *calling.evaluate(lambda _: with_aux, drawn.columns, shape, has_aux), inner
 
 
-def _points(control: Any, drawn: _Drawn, t: int, chain: Chain) -> tuple[list[jax.Array], list[jax.Array]]:
+def _points(control: Control, drawn: _Drawn, t: int, chain: Chain) -> tuple[list[jax.Array], list[jax.Array]]:
     """Returns points of all layers and the logits there, with one row, around which layer t is expanded.
 
     They are the trunk's bits before layer t, the control variate's point in it, and the means of later layers given it.

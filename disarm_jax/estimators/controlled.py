@@ -15,15 +15,12 @@ from disarm_jax.structure import Composed, Parts, as_composed, parts_at
 
 
 class Control(Protocol):
-    """What is known of f around the samples of a base.
+    """What is known of f around the samples of a base."""
 
-    Attributes:
-      num_terms: number of terms, each with a scale λ of its own.
-      random: whether `terms` needs a key.
-    """
-
-    num_terms: int
-    random: bool
+    @property
+    def random(self) -> bool:
+        """Whether `terms` needs a key."""
+        ...
 
     def check(self, base: SampleEstimator) -> None:
         """Raises ValueError if it cannot be the control variate of a base."""
@@ -99,13 +96,13 @@ class Controlled(Derived):
     def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
         """Draws, evaluates f at the samples, and once more for the control variate."""
         logits = self.check_logits(logits, params)
-        base_key, *control_key = split_if(self.control.random, key)
+        base_key, control_key = split_if(self.control.random, key)
         f, own = as_composed(f), base_params(params)
         samples = self.base.draw(own, base_key, logits)
         parts = parts_at(f, samples.b)
         rows = self.base.rows_of(samples)
         f_b, aux = calling.evaluate(lambda parts: f.outer(*parts), parts, rows, has_aux)
-        grad = self.gradient(params, *(control_key or [None]), f, logits, samples, parts, f_b, has_aux)
+        grad = self.gradient(params, control_key, f, logits, samples, parts, f_b, has_aux)
         estimate = self.base.finish(logits, f_b, grad)
         return Outcome(estimate, logits, self.base.of_draws(aux), self.base.log_prob_of(own, logits, samples))
 
@@ -138,9 +135,12 @@ def base_params(params: Any) -> Any:
     return params.get("base", ())
 
 
-def split_if(random: bool, key: jax.Array) -> list[jax.Array]:
-    """Returns the key, and if another one is needed two keys made of it."""
-    return list(jax.random.split(key)) if random else [key]
+def split_if(random: bool, key: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    """Returns the key and None, or two keys made of it if a second one is needed."""
+    if not random:
+        return key, None
+    first, second = jax.random.split(key)
+    return first, second
 
 
 def check_base(base: Estimator) -> SampleEstimator:

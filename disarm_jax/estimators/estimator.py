@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,8 @@ class Function(Protocol):
 class Apply(Protocol):
     """Makes one estimate."""
 
-    def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, /, **options: Any) -> Any:
+    # To a type checker, both *args and **options of type Any say that a custom function need not take any of them.
+    def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, /, *args: Any, **options: Any) -> Any:
         """Returns an `Estimate`; the key is consumed.
 
         The estimators of this package also take `has_aux=True`: f then returns a pair `(f_b, aux)` and apply the pair
@@ -125,6 +126,21 @@ class Apply(Protocol):
         `lambda b: (f(b), b)` hands out the samples themselves.
         """
         ...
+
+
+class ApplyWithAux(Protocol):
+    """The `Apply` of the estimators of this package."""
+
+    @overload
+    def __call__(
+        self, params: Any, key: jax.Array, logits: Any, f: Function, *, has_aux: Literal[False] = False
+    ) -> Estimate: ...
+    @overload
+    def __call__(
+        self, params: Any, key: jax.Array, logits: Any, f: Function, *, has_aux: Literal[True]
+    ) -> tuple[Estimate, Any]: ...
+    @overload
+    def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, *, has_aux: bool) -> Any: ...
 
 
 class VarianceLoss(Protocol):
@@ -216,6 +232,11 @@ class Estimator:
         return Outcome(estimate, logits, aux)
 
 
+def no_tunables(key: jax.Array, logits: Any, /) -> tuple:
+    """Stands for the `init` of an estimator without tunables, which also checks the logits: `Derived.no_params`."""
+    return ()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Derived(Estimator):
     """An estimator of this package, whose `apply` is derived from its `outcome`.
@@ -229,12 +250,12 @@ class Derived(Estimator):
 
     event_ndim: int = 1
     tunables: tuple[str, ...] = ()
-    init: Init | None = None  # type: ignore[assignment]
-    apply: Apply = dataclasses.field(init=False, compare=False, repr=False)
+    init: Init = no_tunables
+    apply: ApplyWithAux = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derives what follows from the parts."""
-        if self.init is None:
+        if self.init is no_tunables:
             object.__setattr__(self, "init", self.no_params)
         object.__setattr__(self, "apply", functools.partial(apply_outcome, self))
 

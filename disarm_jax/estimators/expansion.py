@@ -72,7 +72,7 @@ def expand(
     f_p, slope_of_x, curve = _averaged(outer, x, spread) if moments else _tangent(outer, x, order)
     slope = lax.stop_gradient(pull(slope_of_x)[0].astype(alpha.dtype))
     gradients = (slope * variance,)
-    if order == 2:
+    if curve is not None:
         squared = getattr(f.inner, "squared", None)
         if moments and affine and squared:  # a diagonal curvature, and A² is known
             curvature = curve(jax.tree.map(jnp.ones_like, x))
@@ -86,7 +86,7 @@ def expand(
         b = parts.b
         d = bernoulli.score(alpha, b.astype(alpha.dtype))
         first = _dot(d, jnp.broadcast_to(slope, d.shape), b.ndim - 1)
-        if order == 1:
+        if curve is None:
             return (first,)
         if affine:
             delta = jax.tree.map(lambda leaf, mean: lax.stop_gradient(leaf) - mean[None], parts, x)
@@ -94,7 +94,7 @@ def expand(
             delta = jax.vmap(push)(d.astype(p.dtype))
         return first, lax.stop_gradient(0.5 * _dot(delta, jax.vmap(curve)(delta), b.ndim - 1))
 
-    return lax.stop_gradient(Expansion(bernoulli.wide(f_p), gradients, None))._replace(terms=terms)
+    return Expansion(*lax.stop_gradient((bernoulli.wide(f_p), gradients)), terms)
 
 
 def _linearised(
@@ -108,13 +108,11 @@ def _linearised(
     def at_mean(p):
         return _first_row(parts_at(f, p[None]))
 
-    def mean_and_variance(p):
-        return _first_row(moments(p[None], v[None]))
-
     if moments and not affine:
+        mean_and_variance = lambda p: _first_row(moments(p[None], v[None]))
         return jax.linearize(*detached(mean_and_variance, p), has_aux=True)
     x, push = jax.linearize(*detached(at_mean, p))  # the exact mean of an affine inner, also if its moments are wrong
-    return x, push, mean_and_variance(p)[1] if moments else None
+    return x, push, _first_row(moments(p[None], v[None]))[1] if moments else None
 
 
 def _tangent(outer_of_rows: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
@@ -150,12 +148,13 @@ def _averaged(outer: Callable, a: Any, variance: Any) -> tuple[jax.Array, Any, C
     return mean(found) - of_second_order.astype(found.dtype), jax.tree.map(mean, slopes), curve
 
 
-def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array) -> jax.Array:
+def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array | None) -> jax.Array:
     """Estimates the diagonal of a matrix `[*batch, D, D]` from products with it; from D probes on it is exact."""
     dim = p.shape[-1]
     if probes >= dim:
         z = jnp.ones_like(p)[None] * jnp.expand_dims(jnp.eye(dim, dtype=p.dtype), tuple(range(1, p.ndim)))
         return jnp.sum(z * jax.vmap(product)(z), axis=0)
+    assert key is not None  # the second order is given one
     z = jnp.ones_like(p)[None] * jax.random.rademacher(key, (probes, *p.shape), p.dtype)
     return jnp.mean(z * jax.vmap(product)(z), axis=0)
 
@@ -177,4 +176,4 @@ def _dot(x: Any, y: Any, ndim: int) -> jax.Array:
     def summed(x, y):
         return row_sums((x.astype(dtype) * y.astype(dtype)).reshape(*x.shape[:ndim], -1))
 
-    return sum(map(summed, jax.tree.leaves(x), jax.tree.leaves(y)))
+    return jnp.asarray(sum(map(summed, jax.tree.leaves(x), jax.tree.leaves(y))))

@@ -1,17 +1,32 @@
 """Differentiates an expectation by an estimator."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax.estimators import calling, options
-from disarm_jax.estimators.estimator import Estimator
+from disarm_jax.estimators.estimator import Estimator, Function
+
+Result = TypeVar("Result", covariant=True)
 
 
-def expectation(est: Estimator, *, has_aux: bool = False) -> Callable:
+class Expectation(Protocol[Result]):
+    """E f(b) as a function that JAX can differentiate."""
+
+    def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function) -> Result:
+        """See `expectation`."""
+        ...
+
+
+@overload
+def expectation(est: Estimator, *, has_aux: Literal[False] = False) -> Expectation[jax.Array]: ...
+@overload
+def expectation(est: Estimator, *, has_aux: Literal[True]) -> Expectation[tuple[jax.Array, Any]]: ...
+@overload
+def expectation(est: Estimator, *, has_aux: bool) -> Expectation[Any]: ...
+def expectation(est: Estimator, *, has_aux: bool = False) -> Expectation[Any]:
     """Makes E f(b) a function that JAX can differentiate, in reverse and in forward mode.
 
     Args:
@@ -39,7 +54,7 @@ def expectation(est: Estimator, *, has_aux: bool = False) -> Callable:
     """
     options.check_estimator("expectation", est)
 
-    def estimate(params: Any, key: jax.Array, logits: Any, f: Callable) -> Any:
+    def estimate(params: Any, key: jax.Array, logits: Any, f: Function) -> Any:
         out = est.outcome(lax.stop_gradient(params), key, logits, f, has_aux)
         value = calling.attach(out.estimate.value, out.estimate.grad, out.logits)
         return (value, jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), out.aux)) if has_aux else value

@@ -115,4 +115,6 @@ def _varying_axes(x: Any) -> frozenset:
 
 
 def _vary(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
-    return lax.pcast(x, axes, to="varying") if hasattr(lax, "pcast") else lax.pvary(x, axes)
+    if hasattr(lax, "pcast"):
+        return lax.pcast(x, axes, to="varying")
+    return lax.pvary(x, axes)  # pyright: ignore[reportAttributeAccessIssue]  # in releases of JAX without pcast

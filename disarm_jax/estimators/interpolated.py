@@ -45,11 +45,11 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
         return jnp.concatenate(bernoulli.interpolated_pairs(key, logits, beta, num_pairs)), None
 
     def gradient(params, logits, b, noise, f_b):
-        pairs = formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta_of(params))
+        pairs = formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta=beta_of(params))
         return jnp.mean(pairs, axis=0)
 
     def log_prob(params, logits, b):
-        return jnp.sum(bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta_of(params)), axis=(0, -1))
+        return jnp.sum(bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta=beta_of(params)), axis=(0, -1))
 
     def pair_weight(params, logits):
         likely, beta = jax.nn.sigmoid(jnp.abs(logits)), beta_of(params).astype(logits.dtype)

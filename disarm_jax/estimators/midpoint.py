@@ -53,12 +53,12 @@ def midpoint(base: Estimator, *, init_scale: float = 1.0) -> Controlled:
       >>> out.grad[0]  # at p = ½ all bits differ, and the gradient of a quadratic f is exact
       Array([0.75, 0.75, 0.75], dtype=float32)
     """
-    info = check_base(base).info
-    scales = (options.finite("init_scale", init_scale),)
-    if info is not None:
+    pairs = check_base(base)
+    info, scales = pairs.info, (options.finite("init_scale", init_scale),)
+    if info is not None and isinstance(info.evaluations, int):  # it is a text only for bases that are not made of pairs
         evaluations = info.evaluations + info.evaluations // 2
         info = describe(midpoint, evaluations, needs_grad=True)._replace(name=f"{info.name}_midpoint")
-    return Controlled(base=base, control=_AtTheMidpoint(), init_scale=scales, info=info)
+    return Controlled(base=pairs, control=_AtTheMidpoint(), init_scale=scales, info=info)
 
 
 def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Controlled:
@@ -81,7 +81,7 @@ def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Controlle
 class _AtTheMidpoint:
     """The first-order noise of the other bits, from the slope at the midpoint."""
 
-    num_terms, random = 1, False
+    random = False
 
     def check(self, base: SampleEstimator) -> None:
         """Raises ValueError if the base is not made of pairs."""
@@ -99,7 +99,7 @@ class _AtTheMidpoint:
         self,
         est: Controlled,
         params: Any,
-        key: None,
+        key: jax.Array | None,
         f: Composed,
         logits: jax.Array,
         samples: Samples,
@@ -113,6 +113,7 @@ class _AtTheMidpoint:
         sign = b - b_tilde
         linear = jnp.where(sign == 0, 0, slope * sign)  # where the bits agree f may have no finite slope
         others = row_sums(linear)[..., None] - linear
+        assert est.base.pair_weight is not None  # see check
         weight = est.base.pair_weight(params, alpha)
         return None, [jnp.mean(0.5 * others * sign * weight[None], axis=0)]
 
@@ -150,7 +151,7 @@ def slope_between(name: str, f: Composed, pairs: Parts, *, has_aux: bool = False
 
 def _mean_of_halves(rows: jax.Array, at_midpoint: jax.Array) -> jax.Array:
     """Returns an affine function at the midpoint, at no cost, unless its rounding might reveal more of the pair."""
-    return 0.5 * sum(jnp.split(rows, 2)) if jnp.finfo(rows.dtype).bits >= 32 else at_midpoint
+    return 0.5 * jnp.asarray(sum(jnp.split(rows, 2))) if jnp.finfo(rows.dtype).bits >= 32 else at_midpoint
 
 
 def _on_either_side(mean: jax.Array, variance: jax.Array) -> jax.Array:

@@ -23,6 +23,9 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
 
     Unbiased for the derivative of the K-sample bound; K evaluations of log w for each repeat; not differentiated.
 
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
+    that term comes with the ordinary derivative of `value`.
+
     Paper: Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016
     Advice: The baseline for a multi-sample bound, or when the bound needs an odd number of samples.
 
@@ -68,6 +71,9 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. `value` is the mean
     of the two K-sample bounds, of the b's and of the b̃'s. One pair is DisARM on log w.
 
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
+    that term comes with the ordinary derivative of `value`.
+
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
     Advice: The default for a multi-sample bound; K pairs optimise the K-sample bound.
 
@@ -95,6 +101,9 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEsti
     Each of the K samples is drawn n times by the Dirichlet copula. Unbiased for the derivative of the K-sample bound;
     K n evaluations of log w; not differentiated. `value` is the mean of n K-sample bounds. One sample is ARMS on log w,
     groups of two are `multisample_disarm`.
+
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
+    that term comes with the ordinary derivative of `value`.
 
     Paper: Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
     Advice: For a multi-sample bound with more than two evaluations per sample of it.
@@ -139,6 +148,9 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
 
     Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. Its variance is
     higher than that of the local form, for which it is here as the comparison.
+
+    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
+    that term comes with the ordinary derivative of `value`.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)
     Advice: To show what the local form gains; not for use.

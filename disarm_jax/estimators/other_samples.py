@@ -21,6 +21,8 @@ def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimat
     `params` is `{"scale": a}`, learnt by descending `variance_loss`. The best a is −1 for a linear f and close to 0 for
     an f whose slope at a sample says little about other samples; it starts halfway.
 
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+
     Paper: Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022
     Advice: When f is differentiable and close to linear; one number to learn.
 
@@ -59,6 +61,8 @@ def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -
     is what this estimator costs beyond f.
 
     `params` is `{"baseline_scale": a, "control_scale": c, "network": …}`, learnt by descending `variance_loss`.
+
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
 
     Paper: Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022
     Advice: When f is differentiable and costs far more than a small network at every bit, which learns alongside.
@@ -101,6 +105,8 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: float = 1.0) -> Slope
     is differentiated where it is evaluated anyway.
 
     `params` is `{"scale": (λ,)}`, learnt by descending `variance_loss`.
+
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
 
     Paper: disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, 2022
     Advice: When f can be differentiated at bits but means nothing between them.
@@ -158,9 +164,11 @@ def _stein_functions(params: Any, b: jax.Array, f_b: jax.Array, slope: jax.Array
         h = h + _apply_network(params["network"], step, other_f)
         flipped_step = step[..., None] + other_slope * (1 - 2 * b)
         h_flipped = h_flipped + _apply_network(params["network"], flipped_step, other_f[..., None])
-    return tuple(
-        jnp.moveaxis(array * bernoulli.lift(scales / (num_samples - 1), array.ndim), -1, 0) for array in (h, h_flipped)
-    )
+
+    def scaled(array: Any) -> jax.Array:
+        return jnp.moveaxis(array * bernoulli.lift(scales / (num_samples - 1), array.ndim), -1, 0)
+
+    return scaled(h), scaled(h_flipped)
 
 
 def _init_network(key: jax.Array, hidden: int, dtype: jnp.dtype) -> dict:

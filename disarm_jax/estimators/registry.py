@@ -50,11 +50,22 @@ class Registry:
                 raise TypeError(f"{name} has no option {option!r}; accepted: {', '.join(accepted) or 'none'}")
         return self._factories[name](**options)
 
+    def info(self, name: str, **options: Any) -> EstimatorInfo:
+        """Returns what the estimator of that name is."""
+        return info_of(self.make(name, **options))
+
+
+def info_of(est: Estimator) -> EstimatorInfo:
+    """Returns what an estimator of this package is; only custom ones have no `info`."""
+    assert est.info is not None
+    return est.info
+
 
 def _named(factory: Callable[..., Estimator], est: Estimator) -> Estimator:
     """Returns a composition under the name that it has in the literature or in configs, with its own description."""
-    facts = {"objective": est.info.objective, "needs_grad": est.info.needs_grad}
-    return dataclasses.replace(est, info=describe(factory, est.info.evaluations, **facts))
+    info = info_of(est)
+    facts = {"objective": info.objective, "needs_grad": info.needs_grad}
+    return dataclasses.replace(est, info=describe(factory, info.evaluations, **facts))
 
 
 def muprop(*, num_samples: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
@@ -193,7 +204,7 @@ def estimator_info(name: str, **options: Any) -> EstimatorInfo:
     >>> info.objective, info.unbiased, info.needs_grad, info.evaluations
     ('expectation', True, False, 6)
     """
-    return BITS.make(name, **options).info
+    return BITS.info(name, **options)
 
 
 def hierarchical(base: Estimator | str, **options: Any) -> Estimator:

@@ -100,10 +100,11 @@ def relax(
       ((5,), (5, 3))
     """
     options.one_of("later_layers", later_layers, LATER_LAYERS)
-    network_given = control_variate
     if isinstance(control_variate, tuple) or not callable(control_variate):
         network = network_of(hidden, control_variate)
         network_given = lambda given: network
+    else:
+        network_given = control_variate
     info = describe(relax, 3, unbiased=later_layers == "relaxed", needs_grad=True)
     return Relaxation(
         init_temperature=init_temperature,
@@ -214,9 +215,9 @@ class Relaxation(Derived):
                 own = jax.nn.sigmoid(zs[t] * _rate(params[t], alpha.dtype))
                 left = after(params, t, columns[-1][: 2 * t]) if t else None
                 staying = jnp.broadcast_to(b[t][None], (2 * (depth - t - 1), *b[t].shape))
-                columns.append(jnp.concatenate([*([left[1]] if t else []), own, staying]).astype(trunk[t].dtype))
+                columns.append(jnp.concatenate([*([left[1]] if left else []), own, staying]).astype(trunk[t].dtype))
                 own_logits = jnp.broadcast_to(trunk[t][None], zs[t].shape)
-                given.append(jnp.concatenate([left[0], own_logits]) if t else own_logits)
+                given.append(jnp.concatenate([left[0], own_logits]) if left else own_logits)
             f_columns = functools.partial(f_relaxed, logits=given)
             f_c, _ = calling.evaluate_floats(self.name, f_columns, tuple(columns), columns[0].shape[:-1], has_aux)
             f_c = jnp.split(calling.widen(f_c, trunk[0])[0], depth)
@@ -281,7 +282,7 @@ def check_chain(name: str, chain: Any) -> Chain:
     return chain
 
 
-def chain_keys(key: jax.Array, num: int) -> Sequence[jax.Array]:
+def chain_keys(key: jax.Array, num: int) -> jax.Array | list[jax.Array]:
     """Returns `num` keys; a single one is the key itself, so that one layer draws just what the flat form draws."""
     return jax.random.split(key, num) if num > 1 else [key]
 
@@ -309,7 +310,7 @@ def _by_layers(
         terms, _ = f.terms(columns, logits, [2 * (t + 1) for t in range(len(columns))])
         return f.with_aux(sum_of_rows(terms, lax.stop_gradient(at_trunk)), columns, has_aux)
 
-    return lambda hard: f.with_aux(sum(at_trunk), hard, has_aux), f_relaxed
+    return lambda hard: f.with_aux(jnp.asarray(sum(at_trunk)), hard, has_aux), f_relaxed
 
 
 def _rate(params: Any, dtype: jnp.dtype) -> jax.Array:

@@ -14,6 +14,8 @@ def straight_through() -> SlopeEstimator:
 
     Exact only for an f that is linear in each bit. One evaluation of f at a sample, where it is differentiated.
 
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+
     Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
     Advice: Biased: exact for an f that is linear in each bit, and only there.
 
@@ -37,6 +39,8 @@ def reinmax() -> SlopeEstimator:
     Exact only for an f that is at most quadratic in each bit. One evaluation of f at a sample, where it is
     differentiated.
 
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
@@ -59,11 +63,14 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
 
     With `hard`, f is evaluated and differentiated at the sample b = 1[z > 0], once. Without, it is differentiated at
     the relaxed sample σ(z/τ), and evaluated at b in a call of its own, because `value` is a mean of f over bits. The
-    bias vanishes only as τ → 0, while the variance grows: even for f(b) = b at α = 1 the mean is 0.151 at τ = 1, where
-    0.197 is right.
+    bias of the latter vanishes only as τ → 0, while the variance grows: even for f(b) = b at α = 1 the mean is 0.151 at
+    τ = 1, where 0.197 is right. With `hard`, the limit has the slopes at 0 and 1 in equal parts, which is exact
+    only for an f that is at most quadratic in each bit.
+
+    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
 
     Paper: Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017
-    Advice: Biased: to compare with nets trained this way; the bias vanishes only as the temperature goes to 0.
+    Advice: Biased: to compare with nets trained this way; a small temperature has less bias and more variance.
 
     Args:
       temperature: τ, positive.

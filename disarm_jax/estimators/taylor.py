@@ -57,7 +57,8 @@ def taylor(
       >>> out.grad[0]  # exact for a linear f
       Array([0.5, 0.5, 0.5], dtype=float32)
     """
-    info = check_base(base).info
+    base = check_base(base)
+    info = base.info
     if order not in (1, 2) or not isinstance(order, int | np.integer) or isinstance(order, bool):
         raise ValueError(f"order must be 1 or 2, got {order!r}")
     control = _AtTheMean(int(order), options.at_least("probes", probes, 1))
@@ -77,11 +78,6 @@ class _AtTheMean:
 
     order: int
     probes: int
-
-    @property
-    def num_terms(self) -> int:
-        """One for each order."""
-        return self.order
 
     @property
     def random(self) -> bool:

@@ -3,7 +3,7 @@
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import Estimator
+from disarm_jax.estimators.estimator import Estimator, Function, VarianceLoss
 from disarm_jax.estimators.first_order import stateless_f, vary_like
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic, float, int)
 
 
-def variance_loss(est: Estimator) -> Callable:
+def variance_loss(est: Estimator) -> VarianceLoss:
     """Makes a loss whose gradient with respect to `params` estimates that of the gradient's variance, without bias.
 
     The variance is summed over batch, coordinates and layers. Because grad is unbiased whatever the tunables are, its
@@ -46,10 +46,10 @@ def variance_loss(est: Estimator) -> Callable:
     if est.variance_loss is not None:
         return est.variance_loss
 
-    def loss(params: Any, key: jax.Array, logits: Any, f: Callable) -> jax.Array:
+    def loss(params: Any, key: jax.Array, logits: Any, f: Function) -> jax.Array:
         out = est.outcome(params, key, logits, f)
         squares = [bernoulli.wide(grad) ** 2 for grad in jax.tree.leaves(out.estimate.grad)]
-        total = sum(map(jnp.sum, squares))
+        total = jnp.asarray(sum(map(jnp.sum, squares)))
         for square, log_prob in zip(squares, jax.tree.leaves(out.log_prob), strict=False):
             # The derivative of E g² in what the probability depends on is that of g² + stop(g²) log P.
             by_example = jnp.sum(square, axis=tuple(range(log_prob.ndim, square.ndim)))
@@ -81,7 +81,17 @@ class GradientVariance(NamedTuple):
     total_stderr: jax.Array
 
 
-def gradient_variance(est: Estimator) -> Callable:
+class Measure(Protocol):
+    """Measures the moments of an estimator's grad on an f."""
+
+    def __call__(
+        self, params: Any, key: jax.Array, logits: Any, f: Function, num_draws: int, batch_size: int | None = None
+    ) -> GradientVariance:
+        """See `gradient_variance`."""
+        ...
+
+
+def gradient_variance(est: Estimator) -> Measure:
     """Measures how noisy an estimator is on an f: mean and variance of `grad` at fixed logits, with standard errors.
 
     The standard errors come from the draws: they say little where the gradient is almost always the same number.
@@ -110,7 +120,7 @@ def gradient_variance(est: Estimator) -> Callable:
     options.check_estimator("gradient_variance", est)
 
     def measure(
-        params: Any, key: jax.Array, logits: Any, f: Callable, num_draws: int, batch_size: int | None = None
+        params: Any, key: jax.Array, logits: Any, f: Function, num_draws: int, batch_size: int | None = None
     ) -> GradientVariance:
         options.at_least("num_draws", num_draws, 2)
         size = 1 if batch_size is None else min(options.at_least("batch_size", batch_size, 1), num_draws)
@@ -122,12 +132,12 @@ def gradient_variance(est: Estimator) -> Callable:
             given = Estimator(est.init, lambda _params, key, _logits, f: est.apply(params, key, logits, f))
             draw, accumulate, inputs = *_make_steps(lambda: given, lambda: f)[batch_size is not None], ((), ())
 
-        def moments(centre: Any) -> _Moments:
+        def moments(centre: Any, of_keys: Callable = lambda keys: keys) -> _Moments:
             start = (centre, centre, _total(centre))  # of which only the shapes and types matter
             zeros = jax.tree.map(jnp.zeros_like, start)
             carry = (*inputs, centre), _Moments(jnp.zeros((), jnp.int32), zeros, zeros)
             for batch in batches:
-                carry, _ = lax.scan(accumulate, carry, batch)
+                carry, _ = lax.scan(accumulate, carry, of_keys(batch))
             return carry[1]
 
         with stateless_f():
@@ -135,7 +145,7 @@ def gradient_variance(est: Estimator) -> Callable:
             zeros = jax.tree.map(lambda leaf: vary_like(jnp.zeros(leaf.shape, leaf.dtype), leaf), shapes)
             first = moments(zeros)
             mean, variance = first.mean[0], jax.tree.map(lambda leaf: leaf / (num_draws - 1), first.squares[0])
-            second = moments(mean)
+            second = moments(mean, jax.random.clone)
         stderr = lambda squares: jax.tree.map(lambda leaf: jnp.sqrt(leaf) / num_draws, squares)
         return GradientVariance(
             mean,
@@ -176,7 +186,7 @@ class _Moments(NamedTuple):
 def _total(tree: Any) -> jax.Array:
     """Returns the sum of all numbers of all arrays."""
     dtype = bernoulli.wide_dtype(*jax.tree.leaves(tree))
-    return sum(jnp.sum(leaf.astype(dtype)) for leaf in jax.tree.leaves(tree))
+    return jnp.asarray(sum(jnp.sum(leaf.astype(dtype)) for leaf in jax.tree.leaves(tree)))
 
 
 # The functions that JAX is given, for each f and estimator: it knows programs by the function that they come from. They
@@ -184,7 +194,7 @@ def _total(tree: Any) -> jax.Array:
 _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _steps(est: Estimator, f: Callable) -> tuple:
+def _steps(est: Estimator, f: Function) -> tuple:
     """Returns `(draw, accumulate)`, one by one and in batches; the same objects for the same est and f.
 
     Objects that can be called may change their state between two calls, so only functions are remembered.
@@ -200,7 +210,9 @@ def _steps(est: Estimator, f: Callable) -> tuple:
         return _make_steps(lambda: est, lambda: f)
 
 
-def _make_steps(est: Callable[[], Estimator], f: Callable[[], Callable]) -> tuple:
+def _make_steps(est: Callable[[], Any], f: Callable[[], Any]) -> tuple:
+    """Makes the functions of `_steps` from references, which may be weak, to est and f."""
+
     def draw(params: Any, logits: Any, key: jax.Array) -> Any:
         return jax.tree.map(bernoulli.wide, est().apply(params, key, logits, f()).grad)
 
@@ -211,11 +223,11 @@ def _make_steps(est: Callable[[], Estimator], f: Callable[[], Callable]) -> tupl
 
     def one_by_one(carry: tuple, keys: jax.Array) -> tuple:
         inputs, moments = carry
-        row = jax.tree.map(lambda leaf: leaf[None], statistics(*inputs, keys[0]))
+        row = jax.tree.map(lambda leaf: leaf[None], statistics(*inputs, key=keys[0]))
         return (inputs, moments.merge(row)), None
 
     def in_batches(carry: tuple, keys: jax.Array) -> tuple:
         inputs, moments = carry
-        return (inputs, moments.merge(jax.vmap(lambda key: statistics(*inputs, key))(keys))), None
+        return (inputs, moments.merge(jax.vmap(lambda key: statistics(*inputs, key=key))(keys))), None
 
     return (draw, one_by_one), (draw, in_batches)

@@ -15,7 +15,7 @@ import os
 import pathlib
 import re
 import sys
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -51,9 +51,9 @@ class Checkpoints:
         """Opens the folder, makes it if need be, and removes what an interrupted save has left there."""
         self._folder = folder
         self._saving = None
-        policy = ocp.training.preservation_policies.LatestN(keep)
+        policy = cast(Any, ocp.training.preservation_policies.LatestN(keep))  # which does not fit Orbax's own protocol
         self._orbax = ocp.training.Checkpointer(
-            folder.absolute(), preservation_policy=policy, cleanup_tmp_directories=True
+            str(folder.absolute()), preservation_policy=policy, cleanup_tmp_directories=True
         )
 
     def save(self, step: int, state: Any) -> None:
@@ -63,7 +63,7 @@ class Checkpoints:
           CheckpointError: if this save cannot begin or the one before has failed.
         """
         self.wait()
-        metadata = {"sha256": {name: _checksum(leaf) for name, leaf in _by_name(state).items()}}
+        metadata: dict[str, Any] = {"sha256": {name: _checksum(leaf) for name, leaf in _by_name(state).items()}}
         try:
             self._saving = self._orbax.save_async(step, _nested(state), force=True, custom_metadata=metadata)
         except Exception as error:
@@ -168,10 +168,11 @@ def _steps(folder: pathlib.Path) -> list[int]:
 
 
 def _read(path: pathlib.Path, like: Any) -> Any:
-    arrays, wanted = _by_name(ocp.load(path.absolute())), _by_name(like)
+    arrays, wanted = _by_name(ocp.load(str(path.absolute()))), _by_name(like)
     if arrays.keys() == {"bytes"}:
         return _unpacked(arrays["bytes"], like)
-    checksums = (ocp.metadata(path.absolute()).custom_metadata or {}).get("sha256")
+    metadata = cast(dict[str, Any] | None, ocp.metadata(str(path.absolute())).custom_metadata)
+    checksums = (metadata or {}).get("sha256")
     if checksums is None:
         raise CheckpointError("it has no checksums")
     if different := sorted(wanted.keys() ^ checksums.keys()):

@@ -77,8 +77,8 @@ def parse_estimator(text: str) -> EstimatorSpec:
         call = ast.parse(f"f({arguments}", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
             raise ValueError
-        options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        if None in options or len(options) < len(call.keywords):  # **options, or an option given twice
+        options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+        if len(options) < len(call.keywords):  # **options, or an option given twice
             raise ValueError
     except (SyntaxError, TypeError, ValueError):
         raise ValueError(f"cannot read the estimator {text!r}; accepted: 'name' or 'name(option=value, …)'") from None

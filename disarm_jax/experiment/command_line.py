@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -50,7 +51,7 @@ def check_config_file(flag: flags.Flag) -> None:
       ConfigError: which says why.
     """
     try:
-        flag.value.get("steps", None)
+        cast(Any, flag.value).get("steps", None)
     except OSError as error:
         raise ConfigError(f"--config: {_last_line(error)}") from error
     except AttributeError:

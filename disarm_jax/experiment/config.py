@@ -26,7 +26,7 @@ class ConfigError(ValueError):
     """A config that states no experiment; its message names the field, the value and what is accepted."""
 
 
-def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(config: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
     """A config as plain nested dicts, every field checked and every dependent default filled in.
 
     Args:
@@ -35,13 +35,13 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ConfigError: for the first field that is wrong.
     """
-    config = plain(config)
-    _check_section(config)
-    _check_together(config)
-    _resolve_objective(config)
-    _resolve_estimators(config)
-    _resolve_rest(config)
-    return config
+    resolved = plain(config)
+    _check_section(resolved)
+    _check_together(resolved)
+    _resolve_objective(resolved)
+    _resolve_estimators(resolved)
+    _resolve_rest(resolved)
+    return resolved
 
 
 def plain(value: Any) -> Any:
@@ -346,6 +346,7 @@ def _resolve_rest(config: dict) -> None:
         train = test = config["objective"]["num_samples"]
     else:
         info = dj.estimator_info(name, **config["estimator"]["options"])
+        assert isinstance(info.evaluations, int)  # as for every estimator of a bound
         train = test = info.evaluations - info.needs_grad  # which is at the mean, not at a sample
     for split, samples in (("train", train), ("test", test)):
         if config["eval"][f"{split}_samples"] is None:

@@ -10,10 +10,13 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import jax
 
 from disarm_jax.files import user_cache
+
+Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]  # JAX defines it as a variable
 
 # Without one of them, what a GPU computes depends on the order of its threads. The second also forbids XLA to try out
 # which products of matrices are the fastest, so the first is preferred, which older versions do not know.
@@ -48,7 +51,8 @@ def default_platform() -> str:
     Another process is asked, since JAX would take an accelerator's memory in this one, and the number of CPU devices
     could not be set any more.
     """
-    chosen = {"JAX_PLATFORMS": jax.config.jax_platforms} if jax.config.jax_platforms else {}
+    platforms = jax.config.values["jax_platforms"]
+    chosen = {"JAX_PLATFORMS": platforms} if platforms else {}
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | chosen
     command = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip()
@@ -59,7 +63,7 @@ def deterministic_gpu_flag() -> str:
     """The flag for XLA_FLAGS with which a compiled program gives the same bits on a GPU every time."""
     preferred, older = _DETERMINISTIC
     places = [spec for name in ("jaxlib", "jax_plugins") if (spec := importlib.util.find_spec(name))]
-    folders = [folder for spec in places for folder in spec.submodule_search_locations]
+    folders = [folder for spec in places for folder in spec.submodule_search_locations or ()]
     return f"--{preferred if _knows_flag(folders, preferred, older) else older}=true"
 
 
@@ -83,7 +87,7 @@ def keep_compiled_programs() -> None:
     In the user's cache, or where JAX_COMPILATION_CACHE_DIR says; JAX_ENABLE_COMPILATION_CACHE=0 switches it off. The
     folder is named after the processor's instructions, since home directories are shared by machines that differ.
     """
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         folder = user_cache() / "compiled" / _instruction_set()
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from matplotlib import figure as figures
@@ -19,7 +20,13 @@ from disarm_jax.report import palette
 
 COLUMNS = 20
 MARKERS = ("o", "s", "^", "D")
-STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
 
 
 def series(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +96,7 @@ def draw_samples(run_dir: RunDir, prepared: Prepared, state: State) -> None:
     model, params = prepared.model, jax.tree.map(lambda leaf: leaf[0], state.params)
     binarize_key, encode_key, prior_key = jax.random.split(jax.random.key(0), 3)
     images = prepared.dataset.test[:COLUMNS]
-    x = data.binarize(binarize_key, images, prepared.config["dataset"]["binarization"])
+    x = data.binarize(binarize_key, jnp.asarray(images), prepared.config["dataset"]["binarization"])
     logits = model.apply({"params": params}, 0, x, method="encode")
     b = model.law.sample(encode_key, logits, 1)[0]
     rebuilt = jax.nn.sigmoid(model.apply({"params": params}, b, method="decode"))

@@ -124,12 +124,11 @@ def _layers_and_f(
     """The layers of q, the first computed for x already, and log w: of b, or of a tuple for several layers."""
     model, stop_q = objective.model, objective.stop_q
     layers = inference_layers(model, params)
-    if first_logits is None:
-        first_logits = layers[0](x)
-    layers = [lambda x: first_logits, *layers[1:]]
+    known = layers[0](x) if first_logits is None else first_logits
+    layers = [lambda x: known, *layers[1:]]
     if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("setup", "decode", "log_joint")):
-        return layers, structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
-    f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
+        return layers, structured_log_weights(model, params, x, layers, known, stop_q=stop_q)
+    f = log_weights(model, params, x, layers, known, stop_q=stop_q)
     return layers, f if len(layers) > 1 else lambda b: f((b,))
 
 
@@ -161,5 +160,5 @@ def _fresh_draw(objective: Objective, params: dict, key: jax.Array, x: jax.Array
         sample = distribution.sample(layer_key, logits[t], 1 if b else objective.num_samples)
         b.append(sample[0] if t else sample)
     if isinstance(f, LayerSum):  # the logits that the bits were drawn from are not computed again
-        return formulas.bound(sum(f.terms(b, f.given(logits))[0]))
+        return formulas.bound(jnp.asarray(sum(f.terms(b, f.given(logits))[0])))
     return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))

@@ -35,7 +35,7 @@ def version() -> int:
 
 def versioned(config: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved config as it is written to a file, with its version."""
-    return {"version": version()} | config
+    return {"version": version(), **config}
 
 
 def migrated(saved: Mapping[str, Any], platform: Callable[[], str]) -> dict[str, Any]:

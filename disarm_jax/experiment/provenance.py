@@ -10,17 +10,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
 import disarm_jax as dj
-from disarm_jax.experiment.devices import processor_name, usable_cores
+from disarm_jax.experiment.devices import Device, processor_name, usable_cores
 from disarm_jax.experiment.run import Prepared
 
 PACKAGES = ("disarm_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 GIT_SECONDS = 10  # a slow file system must not keep a run from starting
 
 
-def start_entry(step: int, prepared: Prepared, devices: Sequence[jax.Device]) -> dict[str, Any]:
+def start_entry(step: int, prepared: Prepared, devices: Sequence[Device]) -> dict[str, Any]:
     """The entry of `run.json` for a process that trains from a step on."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -52,7 +50,7 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def device(devices: Sequence[jax.Device]) -> dict[str, Any]:
+def device(devices: Sequence[Device]) -> dict[str, Any]:
     """The devices that the seeds are spread over."""
     return {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)}
 

@@ -5,8 +5,9 @@ import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+import jax
 import numpy as np
 import tqdm
 from tensorboardX.proto import event_pb2, summary_pb2
@@ -74,7 +75,7 @@ class Recorder:
         self._run_dir, self._seeds = run_dir, seeds
         self._events = [_Events(run_dir.tensorboard / f"seed_{seed}", step) for seed in seeds]
 
-    def metrics(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+    def metrics(self, step: int, values: Mapping[str, np.ndarray | jax.Array]) -> None:
         """One row per seed, from arrays `[S]`."""
         rows = [
             {"step": step, "seed": seed} | {name: float(column[number]) for name, column in values.items()}
@@ -95,6 +96,11 @@ class Recorder:
                 closing.callback(events.close)
 
 
+# Protocol buffers make their classes at run time, where a type checker cannot see them.
+_event = cast(Any, event_pb2)
+_summary = cast(Any, summary_pb2)
+
+
 class _Events:
     """An event file, written at once: tensorboardX's own writer has a thread that hangs when the disk is full."""
 
@@ -103,14 +109,14 @@ class _Events:
         self._file = RecordWriter(str(folder / f"events.out.tfevents.{time.time_ns()}"))
         self._write(file_version="brain.Event:2")
         if step:
-            self._write(step=step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+            self._write(step=step + 1, session_log=_event.SessionLog(status=_event.SessionLog.START))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._write(step=step, summary=summary_pb2.Summary(value=scalars))
+        scalars = [_summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(step=step, summary=_summary.Summary(value=scalars))
 
     def _write(self, **fields: Any) -> None:
-        self._file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())
+        self._file.write(_event.Event(wall_time=time.time(), **fields).SerializeToString())
         self._file.flush()
 
     def close(self) -> None:

@@ -52,9 +52,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     except ValueError as error:
         raise ConfigError(f"batch_size is {config['batch_size']}: {error}") from error
     if config["dataset"]["binarization"] == "threshold":  # the mean of what the model sees
-        train_mean = np.mean(dataset.train >= 128, axis=0, dtype=np.float64)
+        train_mean = (dataset.train >= 128).mean(axis=0, dtype=np.float64)
     else:
-        train_mean = np.mean(dataset.train, axis=0, dtype=np.float64) / 255
+        train_mean = dataset.train.mean(axis=0, dtype=np.float64) / 255
     model = _make_model(config["model"], train_mean)
     return Prepared(config, dataset, train_mean, model, make_experiment(config, model))
 

@@ -11,6 +11,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from disarm_jax.experiment.devices import Device
+
 _BY_SEED, _SHARED = PartitionSpec("seeds"), PartitionSpec()
 
 
@@ -33,7 +35,7 @@ class SeedAxis:
     array([1, 2, 3], dtype=int32)
     """
 
-    def __init__(self, num_seeds: int, devices: list[jax.Device]):
+    def __init__(self, num_seeds: int, devices: list[Device]):
         """Places `num_seeds` on as many of the devices as it takes for none to hold more than necessary."""
         self.num_seeds = num_seeds
         self.per_device = -(-num_seeds // len(devices))

@@ -20,6 +20,7 @@ import numpy as np
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.checkpoint import Checkpoints
 from disarm_jax.experiment.config import ConfigError, resolve
+from disarm_jax.experiment.devices import Device
 from disarm_jax.experiment.evaluate import bound_name, mean_bound, split_samples
 from disarm_jax.experiment.figures import draw_curves, draw_samples
 from disarm_jax.experiment.provenance import start_entry
@@ -42,9 +43,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     """A signal asked the run to stop; it has been saved."""
 
 
-def train(
-    config: Mapping[str, Any], workdir: str | os.PathLike, devices: list[jax.Device] | None = None
-) -> dict[str, Any]:
+def train(config: Mapping[str, Any], workdir: str | os.PathLike, devices: list[Device] | None = None) -> dict[str, Any]:
     """Trains a config in a run directory, or continues the run that is there.
 
     Args:

@@ -119,7 +119,7 @@ def measure(
     def distance(_: None, key: jax.Array) -> tuple[None, dict]:
         def mean_square(gradient: Any, centre: Any) -> jax.Array:
             leaves = list(zip(jax.tree.leaves(gradient), jax.tree.leaves(centre), strict=True))
-            return sum(jnp.sum((g - c) ** 2) for g, c in leaves) / sum(g.size for g, _ in leaves)
+            return jnp.asarray(sum(jnp.sum((g - c) ** 2) for g, c in leaves)) / sum(g.size for g, _ in leaves)
 
         gradient = draw(key)
         return None, {name: mean_square(gradient[name], mean[name]) for name in gradient}

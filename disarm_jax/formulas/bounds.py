@@ -159,9 +159,9 @@ def check_configurations(configurations: str, num_pairs: int) -> None:
 def _disarm_of_signal(signal: Callable, logits, b, b_tilde, log_w, log_w_tilde) -> jax.Array:
     """Computes Σ_k s_k (b^k − b̃^k) σ(|α|); `signal` maps the log-weights to s, `[K, *batch]` or `[1, *batch]`."""
     alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
-    signal = signal(*_centred(log_w, log_w_tilde))
+    s = signal(*_centred(log_w, log_w_tilde))
     weight = jax.nn.sigmoid(jnp.abs(alpha))
-    return jnp.sum(signal[..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
+    return jnp.sum(s[..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
 
 
 def _paper_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:

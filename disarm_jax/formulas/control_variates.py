@@ -59,12 +59,12 @@ def rodeo(logits: jax.Array, b: jax.Array, f_b: jax.Array, h: jax.Array, h_flipp
     >>> dj.formulas.rodeo(jnp.zeros(2), b, jnp.array([4.0, 3.0]), h, jnp.zeros((2, 2, 2)))  # REINFORCE-LOO
     Array([0.5, 0. ], dtype=float32)
     """
-    alpha, (b, *h_flipped), (f_b, *h), dtype = prepare(logits, (b, *h_flipped), (f_b, *h))
+    alpha, (b, *flipped), (f_b, *own), dtype = prepare(logits, (b, *h_flipped), (f_b, *h))
     check_samples("rodeo", b)
     score = bernoulli.score(alpha, b)
-    first, second = (jnp.mean(jnp.abs(score) * (g - c[..., None]), axis=-1) for g, c in zip(h_flipped, h, strict=True))
+    first, second = (jnp.mean(jnp.abs(score) * (g - c[..., None]), axis=-1) for g, c in zip(flipped, own, strict=True))
     others = (jnp.sum(first, axis=0, keepdims=True) - first) / (b.shape[0] - 1)
-    controls = jnp.mean(score * ((second - others)[..., None] - h_flipped[1] / b.shape[-1]), axis=0)
+    controls = jnp.mean(score * ((second - others)[..., None] - flipped[1] / b.shape[-1]), axis=0)
     return (reinforce_loo(alpha[0], b, f_b) + controls).astype(dtype)
 
 

@@ -177,22 +177,20 @@ def judge(claim: Claim, comparison: Comparison) -> Judgement:
     """Whether a claim holds in our runs, model by model."""
     where = [(dataset, model) for dataset in paper.DATASETS for model in claim.models]
     found = [_JUDGES[claim.what](claim, comparison, *place) for place in where]
-    in_paper = [_in_paper(claim, *place) for place in where]
+    in_paper = [holds for place in where if (holds := _in_paper(claim, *place)) is not None]
     return Judgement(
         claim,
         tuple(finding for finding in found if finding and not finding.early),
         tuple(finding for finding in found if finding and finding.early),
         len(where),
-        None if None in in_paper else sum(in_paper),
+        sum(in_paper) if len(in_paper) == len(where) else None,
     )
 
 
-def _pairs(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Iterator[tuple[Cell, ...]]:
-    """Cells on the training set of the columns of a claim that may be compared, those closest to the paper's first."""
-    one, *rest = (_run(comparison, Place(dataset, model, column)) for column in claim.columns)
-    if not rest:
-        return ((cell,) for cell in one)
-    return ((cell, other) for cell in one for other in rest[0] if _variants(other) == _variants(cell))
+def _pairs(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Iterator[tuple[Cell, Cell]]:
+    """Cells on the training set of both columns of a claim that may be compared, those closest to the paper's first."""
+    one, other = (_run(comparison, Place(dataset, model, column)) for column in claim.columns)
+    return ((cell, beside) for cell in one for beside in other if _variants(beside) == _variants(cell))
 
 
 def _run(comparison: Comparison, place: Place, split: str = "train") -> list[Cell]:
@@ -222,7 +220,7 @@ def _bound(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Fi
 
 def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
     """At the last step that both have, or the paper's."""
-    one, other = (cell.pool.curve(cell.metric) for cell in pair)
+    one, other = (cell.our_pool.curve(cell.metric) for cell in pair)
     common = np.intersect1d(one[0], other[0])
     if not common.size:
         return None
@@ -250,7 +248,7 @@ def _variance(claim: Claim, comparison: Comparison, dataset: str, model: str) ->
 
 def _ratios(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
     """Late in training; for overtaking, early in training too."""
-    one, other = (cell.pool.curve("gradient_variance") for cell in pair)
+    one, other = (cell.our_pool.curve("gradient_variance") for cell in pair)
     common, at_one, at_other = np.intersect1d(one[0], other[0], return_indices=True)
     if not common.size:
         return None
@@ -267,8 +265,8 @@ def _ratios(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
 
 
 def _time(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
-    low, high = claim.bounds
-    for (cell,) in _pairs(claim, comparison, dataset, model):
+    (column,), (low, high) = claim.columns, claim.bounds
+    for cell in _run(comparison, Place(dataset, model, column)):
         if cell.time:
             return Finding(dataset, model, low <= cell.time.ratio <= high, f"{cell.time} times", None, _variants(cell))
     return None
@@ -282,14 +280,14 @@ def _order(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Fi
         tests = {id(cell.pool): cell for cell in _run(comparison, place, "test")}
         for train in _run(comparison, place):
             if test := tests.get(id(train.pool)):
-                cells = orders.setdefault((_variants(train), train.value.step, test.value.step), {})
+                cells = orders.setdefault((_variants(train), train.our_value.step, test.our_value.step), {})
                 cells.setdefault(column, (train, test))
     orders = {key: cells for key, cells in orders.items() if len(cells) > 1}
     if not orders:
         return None
     # What counts before what is early, then the most estimators.
     (variant, step, _), cells = max(orders.items(), key=lambda item: (item[0][1] == paper.STEPS, len(item[1])))
-    train, test = (sorted(cells, key=lambda column: -cells[column][split].value.mean) for split in (0, 1))
+    train, test = (sorted(cells, key=lambda column: -cells[column][split].our_value.mean) for split in (0, 1))
     swapped = [pair for pair in itertools.combinations(train, 2) if test.index(pair[0]) > test.index(pair[1])]
     close = bool(swapped) and all(_near(*(cells[column] for column in pair)) for pair in swapped)
     return Finding(dataset, model, not swapped, f"train {_chain(train)}; test {_chain(test)}", step, variant, close)
@@ -298,8 +296,9 @@ def _order(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Fi
 def _near(one: tuple[Cell, Cell], other: tuple[Cell, Cell]) -> bool:
     """Whether the train or the test bounds of two estimators are within the noise of each other."""
     pairs = list(zip(one, other, strict=True))
-    gaps = [abs(cell.value.mean - beside.value.mean) for cell, beside in pairs]
-    noise = [np.hypot(*(_error(cell, cell.value.stderr) for cell in pair)) for pair in pairs]
+    gaps = [abs(cell.our_value.mean - beside.our_value.mean) for cell, beside in pairs]
+    errors = [[_error(cell, cell.our_value.stderr) for cell in cells] for cells in (one, other)]
+    noise = map(np.hypot, *errors)
     return any(gap <= 2 * error for gap, error in zip(gaps, noise, strict=True))
 
 

@@ -74,6 +74,18 @@ class Cell(NamedTuple):
         return self.verdict in (MATCH, DIFFERS)
 
     @property
+    def our_value(self) -> Value:
+        """Our number, of a cell that has one."""
+        assert self.value is not None
+        return self.value
+
+    @property
+    def our_pool(self) -> Pool:
+        """Our runs, of a cell that has some."""
+        assert self.pool is not None
+        return self.pool
+
+    @property
     def one_seed(self) -> bool:
         """Whether its difference rests on a single seed of ours."""
         return self.value is not None and self.value.stderr is None

@@ -85,8 +85,8 @@ def _curves(title: str, pools: Sequence[Pool]) -> Figure:
                 for ax, curve in zip(by_step, curves, strict=True):
                     _draw(ax, curve, style)
                 if number in clock:
-                    steps, *train = curves[0]
-                    _draw(by_time[0], (steps * clock[number] / 60, *train), style)
+                    steps, mean, stderr = curves[0]
+                    _draw(by_time[0], (steps * clock[number] / 60, mean, stderr), style)
             train, test = map(palette.bound_title, metrics[:2])
             titles = (f"{key[-1]}: {train}", test, "gradient variance of the encoder", f"{train}, by time")
             for ax, text in zip(axes, titles, strict=False):
@@ -105,8 +105,8 @@ def _curves(title: str, pools: Sequence[Pool]) -> Figure:
 
 def _draw_paper(ax: Axes, pools: Sequence[Pool], split: str, metric: str) -> None:
     """The paper's final number and its standard error as a line and a band, for each estimator that was drawn."""
-    places = dict.fromkeys(paper.place_of(pool.config) for pool in pools if metric in pool.series)
-    places.pop(None, None)
+    found = (paper.place_of(pool.config) for pool in pools if metric in pool.series)
+    places = dict.fromkeys(place for place in found if place is not None)
     numbers = {place: paper.NUMBERS[place, split] for place in places if paper.metric_of(place, split) == metric}
     ends, (low, high) = ax.get_xlim(), ax.get_ylim()
     for place, (mean, stderr) in numbers.items():
@@ -125,7 +125,7 @@ def _clock(pools: Sequence[Pool]) -> tuple[str, dict[int, float]]:
     times = [step_times(pool) for pool in pools]
     places = Counter(place for own in times for place in own)
     (place, count), *_ = places.most_common(1) or [(None, 0)]
-    if count < 2:
+    if place is None or count < 2:
         return "", {}
     return place[0], {number: own[place].median for number, own in enumerate(times) if place in own}
 
@@ -139,16 +139,19 @@ def _trajectories(title: str, pools: Sequence[Pool]) -> Figure:
         panels = figure.subplots(rows, columns, squeeze=False).flat
         for ax, pool in zip(panels, pools, strict=False):
             seen = []
-            last = max(pool.value(metric).step for metric in _measured(pool))
+            last = max(value.step for metric in _measured(pool) if (value := pool.value(metric)))
             for metric in ["gradient_variance", *_measured(pool)]:
                 label = metric.partition("/")[2]
                 style = palette.style_of(palette.spec_of(label).name if label else pool.config["estimator"]["name"])
                 line = palette.LINES[(palette.LINES.index(style.line) + seen.count(style)) % len(palette.LINES)]
                 label = palette.label_name(label) if label else f"{estimator_name(pool.config)} (trains)"
-                steps, *values = pool.curve(metric)
+                steps, mean, stderr = pool.curve(metric)
                 shown = steps <= last
-                curve = (steps[shown], *(value[shown] for value in values))
-                _draw(ax, curve, {"color": style.color, "linestyle": line, "label": label})
+                _draw(
+                    ax,
+                    (steps[shown], mean[shown], stderr[shown]),
+                    {"color": style.color, "linestyle": line, "label": label},
+                )
                 seen.append(style)
             ax.set_title(_plain(f"{model_name(pool.config)}, trained with {estimator_name(pool.config)}"))
             _finish([ax], "steps", log=[ax])
@@ -220,8 +223,9 @@ def _without_start(ax: Axes) -> None:
     """Bounds from a tenth of the way on: the first steps would squeeze the rest."""
     lines = ax.get_lines()
     if lines:
-        start = 0.1 * max(line.get_xdata()[-1] for line in lines)
-        late = np.concatenate([line.get_ydata()[line.get_xdata() >= start] for line in lines])
+        drawn = [(np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in lines]
+        start = 0.1 * max(x[-1] for x, _ in drawn)
+        late = np.concatenate([y[x >= start] for x, y in drawn])
         late = late[np.isfinite(late)]
         if late.size and np.ptp(late) > 0:
             ax.set_ylim(late.min() - 0.05 * np.ptp(late), late.max() + 0.05 * np.ptp(late))
@@ -229,11 +233,11 @@ def _without_start(ax: Axes) -> None:
 
 def _finish(axes: Sequence[Axes], label: str, log: Sequence[Axes] = (), missing: str = "not evaluated yet") -> None:
     """The same x on all axes, and a logarithmic scale on some."""
-    last = max((line.get_xdata()[-1] for ax in axes for line in ax.get_lines()), default=1)
+    last = max((np.asarray(line.get_xdata())[-1] for ax in axes for line in ax.get_lines()), default=1)
     for ax in axes:
         if not ax.get_lines():
             ax.text(0.5, 0.5, missing, ha="center", va="center", transform=ax.transAxes, color=palette.NEUTRAL)
-        elif ax in log and all(np.all(line.get_ydata() > 0) for line in ax.get_lines()):
+        elif ax in log and all(np.all(np.asarray(line.get_ydata()) > 0) for line in ax.get_lines()):
             ax.set_yscale("log")
         ax.set(xlabel=label, xlim=(0, 1.03 * last))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _short(x)))

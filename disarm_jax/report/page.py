@@ -17,7 +17,7 @@ from disarm_jax.report.names import dataset_name, estimator_name, model_name
 from disarm_jax.report.origin import listed_codes
 from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool
-from disarm_jax.report.runs import Run
+from disarm_jax.report.runs import Run, StepTime
 from disarm_jax.report.verdict import Verdict, in_paper
 
 _CSS = """
@@ -204,11 +204,12 @@ def _what(config: dict) -> str:
 
 
 def _samples(pool: Pool) -> str:
-    run = next((run for run in pool.runs if run.samples), None)
-    if run is None:
+    found = next(((run.step, run.samples) for run in pool.runs if run.samples), None)
+    if found is None:
         return ""
-    what = f"{_what(pool.config)}: {run.step:,} steps"
-    image = _image(run.samples, f"samples: {what}", "small")
+    step, samples = found
+    what = f"{_what(pool.config)}: {step:,} steps"
+    image = _image(samples, f"samples: {what}", "small")
     return f"<figure>{image}<figcaption>{escape(what)}</figcaption></figure>"
 
 
@@ -242,7 +243,7 @@ def _run(run: Run) -> str:
         "precision": run.precision or "not recorded",
         "data": ", ".join(f"{split} {value[:12]}…" for split, value in run.data_sums.items()) or unknown,
         "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation",
-        "speed": _speed(run) if run.step_time else "–",
+        "speed": _speed(run.step_time, len(run.config["seeds"])) if run.step_time else "–",
     }
     for step, metrics in run.evaluations:
         for metric, (mean, stderr, _) in metrics.items():
@@ -254,8 +255,7 @@ def _run(run: Run) -> str:
     return f'<details class="run"><summary>{title}</summary><dl>{listed}</dl>{config}</details>'
 
 
-def _speed(run: Run) -> str:
+def _speed(time: StepTime, seeds: int) -> str:
     """Steps per second with the range by the quartiles over chunks."""
-    time, seeds = run.step_time, len(run.config["seeds"])
     rates = [1 / seconds / seeds for seconds in (time.median, time.high, time.low)]
     return "{:,.0f} steps/s ({:,.0f} to {:,.0f}), all seeds together".format(*rates)

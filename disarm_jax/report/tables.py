@@ -134,9 +134,9 @@ def rows(block: paper.Block, comparison: Comparison, notes: Notes) -> Iterator[R
             for cell in comparison.at(paper.Place(dataset, model, column), block.split)
             if cell.value
         ]
-        last = max((cell.value.step for cell in cells), default=0)
+        last = max((cell.our_value.step for cell in cells), default=0)
         for cell in cells:
-            value = cell.value
+            value = cell.our_value
             yield Row(
                 cell,
                 [
@@ -248,8 +248,9 @@ def other_rows(pools: Sequence[Pool]) -> list[list[str]]:
         metrics = [metric for metric in pool.series if metric.startswith(("train_", "test_"))]
         for metric in metrics:
             value = pool.value(metric)
-            texts = [number(value.mean, value.stderr), str(len(value.seeds))]
-            found.append((value.step, _other_row(pool, name, value.step, bound_title(metric), *texts, names)))
+            assert value is not None  # because the pool has this series
+            mean, seeds = number(value.mean, value.stderr), str(len(value.seeds))
+            found.append((value.step, _other_row(pool, name, value.step, bound_title(metric), mean, seeds, names)))
         if not metrics:
             step = max(run.step for run in pool.runs)
             found.append((step, _other_row(pool, name, step, "none yet", "–", "–", names)))

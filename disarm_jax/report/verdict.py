@@ -82,7 +82,7 @@ def _on_claims(judgements: Sequence[Judgement]) -> str:
 
 def expected_misses(cells: Sequence[Cell]) -> float:
     """How many differences exceed 2 on average if our runs and the paper's have the same distribution."""
-    return sum(_chance(len(cell.value.seeds)) for cell in cells)
+    return sum(_chance(len(cell.our_value.seeds)) for cell in cells)
 
 
 @functools.cache
@@ -104,13 +104,13 @@ def histogram(cells: Sequence[Cell]) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         ax = figure.subplots()
-        ax.hist(gaps, edges, color=NEUTRAL, alpha=0.45, rwidth=0.94, label=f"our {count(len(gaps), 'number')}")
+        ax.hist(gaps, edges.tolist(), color=NEUTRAL, alpha=0.45, rwidth=0.94, label=f"our {count(len(gaps), 'number')}")
         x = np.linspace(-limit, limit, 400)
         density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
         ax.plot(x, len(gaps) * 0.5 * density, color=LIMIT, linewidth=1.2, label="standard normal")
         for edge in (-MATCH_WITHIN, MATCH_WITHIN):
             ax.axvline(edge, color=NEUTRAL, linewidth=0.8, linestyle="--")
-        ax.yaxis.get_major_locator().set_params(integer=True)
+        ax.locator_params(axis="y", integer=True)
         ax.set(xlabel="ours less the paper's, in combined standard errors", ylabel="numbers")
         ax.set_title(f"mean {gaps.mean():+.2f}, standard deviation {gaps.std():.2f}")
         ax.legend(frameon=False)

@@ -121,7 +121,9 @@ class Attempt:
         self.send(signal.SIGKILL)
         self._process.wait()
         self._killed = True
-        return self.poll()
+        status = self.poll()
+        assert status is not None  # the process has ended
+        return status
 
     def poll(self) -> int | None:
         """The exit status if the process has ended, which is then noted."""

@@ -92,8 +92,8 @@ class SweepFolder:
     def write_record(self, trials: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds trials, or replaces what was said of them."""
         all_trials = {
-            name: entry | ({"config": versioned(entry["config"])} if entry.get("config") else {})
-            for name, entry in (self.read_record() | trials).items()
+            name: {**entry, **({"config": versioned(entry["config"])} if entry.get("config") else {})}
+            for name, entry in {**self.read_record(), **trials}.items()
         }
         write_text(self.record_file, json.dumps({"trials": all_trials}, indent=2) + "\n")
 

@@ -138,6 +138,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
       SweepError: if Slurm refuses it; nothing is submitted then.
     """
     import submitit  # only where there is a cluster
+    from submitit.core.utils import FailedJobError
 
     warning = min(WARNING_SECONDS, resources.time_min * 60 // 4)
     executor = submitit.AutoExecutor(folder.submitted, cluster="slurm")
@@ -158,7 +159,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # what sbatch says is in the error as well
             jobs = executor.map_array(run_task, tasks, [warning * 0.7] * len(tasks))
-    except submitit.core.utils.FailedJobError as error:
+    except FailedJobError as error:
         raise SweepError(f"Slurm has refused the job: {_reason(str(error))}") from error
     return [job.job_id for job in jobs]
 

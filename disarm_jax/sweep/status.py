@@ -91,7 +91,7 @@ def _state(
 ) -> tuple[str, bool, str]:
     """State, whether it is active, and a note, of a trial that is not done."""
     attempts, said = folder.read_attempts(name), last_line(folder.log_file(name))
-    queued = (queue or {}).get(job, slurm.Queued(""))
+    queued = (queue or {}).get(job or "", slurm.Queued(""))
     if queued.state in slurm.PENDING:
         return ("preempted", True, said) if attempts.count else ("waiting", True, f"job {job}: {queued.reason}")
     if queued.state in slurm.RUNNING or is_locked(folder.log_file(name)):

@@ -45,6 +45,8 @@ def read_points(config_file: str | os.PathLike) -> hyper.Trials:
     """
     file = str(config_file).partition(":")[0]  # what is behind it is for get_config
     spec = importlib.util.spec_from_file_location("sweep_config", file)
+    if spec is None or spec.loader is None:
+        raise SweepError(f"{config_file} is no Python file, whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not callable(getattr(module, "get_hyper", None)):

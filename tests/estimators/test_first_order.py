@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import disarm_jax as dj
-from disarm_jax.estimators import calling
+from disarm_jax.estimators import first_order
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -55,13 +55,12 @@ def plain(outer, weights):
 
 
 def composed(outer, weights):
-    moments = lambda p, v: (p @ weights, v @ weights**2)
-    return dj.Composed(outer, lambda b: b @ weights, affine=True, squared=lambda c: c @ weights.T**2, moments=moments)
+    return dj.Composed(lambda a, b: outer(a), dj.MLP([(weights, jnp.zeros(4))]))
 
 
 def curved(outer, weights):
-    moments = lambda p, v: (jnp.tanh(p @ weights), v @ weights**2)
-    return dj.Composed(outer, lambda b: jnp.tanh(b @ weights), moments=moments)
+    layers = [(weights, jnp.zeros(4)), (jnp.eye(4), jnp.zeros(4))]
+    return dj.Composed(lambda a, b: outer(a), dj.MLP(layers, jnp.tanh))
 
 
 @pytest.mark.parametrize("name", ONCE)
@@ -116,7 +115,7 @@ def test_second_derivatives_are_not_asked_for_in_the_closure():
     function = lambda w: lambda x, y: {"sum": jnp.sum(w * x["a"] ** 2 * y)}
 
     def slope(w):
-        call, x, y = calling.detached(function(w), {"a": jnp.arange(3.0)}, jnp.ones(3))
+        call, x, y = first_order.detached(function(w), {"a": jnp.arange(3.0)}, jnp.ones(3))
         return jax.grad(lambda x, y: call(x, y)["sum"], argnums=(0, 1))(x, y)
 
     found, tangent = jax.jvp(slope, (jnp.full(3, 2.0),), (jnp.ones(3),))
@@ -134,7 +133,7 @@ def test_the_pullback_of_a_value():
             calls.append(x)
             return jnp.sin(w * x), x
 
-        out, pull, aux = calling.vjp(f, jnp.arange(3.0), has_aux=True)
+        out, pull, aux = first_order.vjp(f, jnp.arange(3.0), has_aux=True)
         return out, pull(jnp.ones(3))[0], aux
 
     (_, slope, aux), tangents = jax.jvp(both, (2.0,), (1.0,))

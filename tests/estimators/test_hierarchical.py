@@ -536,7 +536,8 @@ def chain_function(structure, dims, layers):
         return tables[t](jnp.concatenate(both, axis=-1)) + smooth
 
     inner = [Sums()] * len(dims) if structure == "composed" else None
-    return dj.LayerSum(term, lambda t, below: layers[t](below), inner=inner, stop_layers=True)
+    own_logits = lambda t, below: layers[t](below if t else jnp.full((1,), 0.6))
+    return dj.LayerSum(term, own_logits, inner=inner, stop_layers=True)
 
 
 def test_an_f_that_is_linear_in_the_last_layer_has_no_variance_there():

@@ -12,7 +12,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import disarm_jax as dj
-from disarm_jax.estimators import calling
+from disarm_jax.estimators import first_order
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -99,5 +99,5 @@ def test_the_gradient_variance():
 
 def test_nothing_is_marked_elsewhere():
     x = {"a": jnp.ones(3)}
-    assert calling.vary_like(x, jnp.zeros(2)) is x
-    jax.jit(lambda y: calling.vary_like(x, y) is x or pytest.fail("changed under jit"))(jnp.zeros(2))
+    assert first_order.vary_like(x, jnp.zeros(2)) is x
+    jax.jit(lambda y: first_order.vary_like(x, y) is x or pytest.fail("changed under jit"))(jnp.zeros(2))

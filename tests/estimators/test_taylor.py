@@ -350,7 +350,7 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     f = function(kind)
     known = getattr(f.inner, "moments", None)
     f = dataclasses.replace(f, inner=Inner(cast(f.inner), cast(known)) if known else cast(f.inner))
-    est = dj.make_estimator("disarm_quadratic")
+    est = dj.make_estimator("disarm_quadratic", probes=3)
     # Not more: jaxlib 0.10.2 sums wrongly over 16,384 rows of float64 on a CPU (jax-ml/jax#39103).
     logits = jnp.broadcast_to(jnp.asarray(LOGITS, dtype), (8_000, 3))
     params = est.init(jax.random.key(0), logits)
@@ -361,7 +361,7 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     stderr = grad.std(axis=0) / np.sqrt(len(grad))
     rounding = 0.01 if dtype == "bfloat16" else 1e-6
     assert np.all(np.abs(grad.mean(axis=0) - truth) < 4.5 * stderr + rounding)
-    assert np.linalg.norm(stderr) < 0.01 * np.linalg.norm(truth)
+    assert np.linalg.norm(stderr) < (0.02 if kind == "roughly averaged" else 0.01) * np.linalg.norm(truth)
     saturated = jnp.asarray([[1e4, -1e4, 1e4], [1e4, -0.0, -1e4]], dtype)
     grad = est.apply(params, jax.random.key(1), saturated, f).grad.astype(jnp.float32)
     assert np.all(np.isfinite(grad))
@@ -489,7 +489,7 @@ def test_a_bound_of_one_pair_is_disarm_quadratic(kind):
     found, expected = (est.apply(params, jax.random.key(1), logits, f) for est in (one, other))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
     pairs, base = dj.make_estimator("multisample_disarm_quadratic", num_pairs=3), dj.multisample_disarm(num_pairs=3)
-    weights = lambda scale: lambda b: scale * f(b)
+    weights = lambda scale: dataclasses.replace(f, outer=lambda a, b: scale * f.outer(a, b))
 
     def value(scale, est, params, key):
         return est.apply(params, key, logits, weights(scale)).value.sum()
@@ -559,7 +559,7 @@ def test_wrong_compositions_are_named(call, error, words):
 @pytest.mark.parametrize(
     ("f", "words"),
     [
-        (dj.Composed(lambda a, b: a.sum(-1), lambda b: b.sum(axis=0)), r"inner must return .*\(1, 5\)"),
+        (dj.Composed(lambda a, b: a.sum(-1), lambda b: b.sum(axis=0)), r"inner must return .*\(2, 5\)"),
         (dj.Composed(lambda a, b: a.sum(-1), lambda b: b.astype(int)), "inner must return floats.*int"),
         *(
             (dj.Composed(lambda a, b: a[0].sum(-1), Inner(lambda b: (b, b[..., 0]), moments)), words)

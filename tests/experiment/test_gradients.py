@@ -32,10 +32,17 @@ def plain_log_weights(model, params, x, layers, stop_q, expanded=False):
     Expansions in a layer leave out log q(b_{t+1} | b_t), whose curvature at a fixed b_{t+1} is not that of its
     expectation: for them its logits do not depend on b_t as far as derivatives go.
     """
-    if expanded and len(layers) > 1:
-        layers = [layers[0], *(lambda b, layer=layer: layer(jax.lax.stop_gradient(b)) for layer in layers[1:])]
-    f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q and not expanded)
-    return f if len(layers) > 1 else lambda b: f((b,))
+    f = log_weights(model, params, x, layers, layers[0](x), stop_q=stop_q)
+    if len(layers) == 1:
+        return lambda b: f((b,))
+    q = inference_layers(model, jax.lax.stop_gradient(params)) if stop_q else layers
+
+    def without_slope_of_log_q(b):
+        logits = [q[0](x), *(q[t](jax.lax.stop_gradient(b[t - 1])) for t in range(1, len(b)))]
+        log_q = sum(dj.bernoulli.log_prob(*each) for each in zip(logits, b, strict=True))
+        return model.apply({"params": params}, x, b, method="log_joint") - log_q
+
+    return without_slope_of_log_q if expanded else f
 
 
 def distribution(x, layers):
