@@ -44,6 +44,14 @@ def test_samplers_take_logits_of_any_float_dtype(dtype):
         assert np.all(np.abs(found - p) < 5 * np.sqrt(p * (1 - p) / 40_000))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_logits_are_not_compared_as_such(dtype):
+    """The same noise gives the same bits as with these logits in float32."""
+    logits = jnp.asarray([-2.3, 0.7, 1.9], dtype)
+    b, wide = (bernoulli.sample(jax.random.key(0), x, 40_000) for x in (logits, logits.astype(jnp.float32)))
+    np.testing.assert_array_equal(b.astype(jnp.float32), wide)
+
+
 def test_narrow_noise_is_refused():
     with pytest.raises(TypeError, match="bfloat16"):
         bernoulli.logistic_noise(jax.random.key(0), (3,), jnp.dtype("bfloat16"))

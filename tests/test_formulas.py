@@ -299,6 +299,16 @@ def test_formulas_take_what_jax_takes():
     assert jax.eval_shape(dj.formulas.bound, jnp.zeros((4, 3))).shape == (3,)
 
 
+def test_narrow_numbers_are_summed_in_float32():
+    """The same as from the same numbers in float32, rounded once: REINFORCE and a covariance of 300 samples."""
+    rng = np.random.default_rng(0)
+    logits, f_b = (jnp.asarray(x, jnp.bfloat16) for x in (rng.normal(size=3), rng.normal(size=300)))
+    b = jnp.asarray(rng.integers(2, size=(300, 3)), jnp.bfloat16)
+    for formula in (dj.formulas.reinforce, dj.formulas.reinforce_loo):
+        wide = formula(*(x.astype(jnp.float32) for x in (logits, b, f_b))).astype(jnp.bfloat16)
+        np.testing.assert_array_equal(formula(logits, b, f_b).astype(jnp.float32), wide.astype(jnp.float32))
+
+
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     logits=st.lists(st.floats(-8, 8), min_size=1, max_size=3),

@@ -370,6 +370,20 @@ def test_f_is_not_differentiated(case):
     jax.eval_shape(jax.grad(loss), params)
 
 
+@every_estimator
+def test_grad_carries_no_derivative_of_logits_or_f(case):
+    """It is differentiable in the tunables alone, so that f needs no second derivative."""
+    logits, scale = case.logits(), jnp.array(1.7)
+    est, params = case.make(logits)
+
+    def total(logits, scale):
+        shift = jnp.sum(case.flat(logits), axis=-1)[None]
+        return est.apply(params, jax.random.key(1), logits, lambda b: scale * case.f(b) * (1 + shift)).grad.sum()
+
+    zeros = jax.jit(jax.grad(total, argnums=(0, 1)))(logits, scale)
+    assert not any(np.any(leaf) for leaf in zeros)
+
+
 @every_black_box
 def test_f_may_live_outside_of_jax(case):
     """A simulator behind `pure_callback`, and integer logic, under jit and grad."""

@@ -334,6 +334,34 @@ def test_one_layer_is_the_flat_estimator(name):
         np.testing.assert_array_equal(one.grad, other.grad[0])
 
 
+def test_every_layer_has_tunables_of_its_own():
+    """β = 1 and β = 0 at logits of zero, where the first makes all bits of a pair differ."""
+    chain = dj.Chain(jnp.zeros((50, 2)), [lambda x: x, lambda b: 0 * b])
+    betas, received = (1.0, 0.0), []
+
+    def f(b):
+        received.append(b)
+        return smooth_f(b)
+
+    est, key = dj.hierarchical("interpolated"), jax.random.key(0)
+    params = tuple({"beta": jnp.asarray(beta)} for beta in betas)
+    out = est.outcome(params, key, chain, f)
+    learnt = jax.grad(dj.variance_loss(est))(params, key, chain, smooth_f)
+    (columns,) = received
+    f_rows = smooth_f(columns)
+    for t, beta in enumerate(betas):
+        group = np.array(group_of(t, 2))
+        pair, f_pair = columns[t][group], f_rows[group]
+        assert np.all(pair[0] != pair[1]) == (beta == 1)
+        grad = lambda beta, t=t, pair=pair, f_pair=f_pair: dj.formulas.interpolated(out.logits[t], *pair, *f_pair, beta)
+        log_prob = lambda beta, t=t, pair=pair: dj.bernoulli.interpolated_log_prob(out.logits[t], *pair, beta).sum(-1)
+        np.testing.assert_allclose(out.estimate.grad[t], grad(beta), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(out.log_prob[t], log_prob(beta), rtol=0, atol=1e-12)
+        squares = np.sum(grad(beta) ** 2, axis=-1)
+        loss = lambda beta, g=grad, log_p=log_prob, squares=squares: jnp.sum(g(beta) ** 2) + squares @ log_p(beta)
+        np.testing.assert_allclose(learnt[t]["beta"], jax.grad(loss)(beta), rtol=1e-10)
+
+
 @pytest.mark.parametrize("name", dj.hierarchical_names())
 def test_expectation_differentiates_layers_and_f(name):
     """In the weights of the layers the gradients pulled back by hand, in f's own the ordinary derivative."""
@@ -521,6 +549,19 @@ def chain_function(structure, dims, layers):
     inner = [Sums()] * len(dims) if structure == "composed" else None
     own_logits = lambda t, below: layers[t](below if t else jnp.full((1,), 0.6))
     return dj.LayerSum(term, own_logits, inner=inner, stop_layers=True)
+
+
+def test_an_f_that_is_linear_in_the_last_layer_has_no_variance_there():
+    """Given the trunk's bits of the layer before, at which it has to be expanded, its gradient is exact."""
+    weights, inputs = jax.tree.map(jnp.asarray, SMOOTH), jnp.full((20, 1), 0.6)
+    chain, linear = dj.Chain(inputs, layers_of(weights)), jnp.array([0.7, -1.1])
+    f = lambda b: ((1 + b[0] @ jnp.array([2.0, -0.4])) * (b[1] @ linear), b[0])
+    est = dj.hierarchical("disarm_taylor")
+    params = est.init(jax.random.key(0), chain)
+    out, before = est.apply(params, jax.random.key(1), chain, f, has_aux=True)
+    factor = 1 + before[0] @ jnp.array([2.0, -0.4])
+    expected = factor[:, None] * linear[None] * dj.bernoulli.variance(apply_layer(weights[1], before[0]))
+    np.testing.assert_allclose(out.grad[1], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("structure", ["plain", "sum", "composed"])

@@ -80,6 +80,8 @@ def test_the_registry():
         assert info.advice.endswith(".")
         assert "\n" not in info.advice
         assert info.unbiased != info.advice.startswith("Biased: ")
+    bounds = "multisample_arms multisample_disarm multisample_disarm_quadratic naive_multisample_disarm vimco"
+    assert {name for name in NAMES if dj.estimator_info(name).objective == "bound"} == set(bounds.split())
     assert dj.estimator_info("vimco", num_samples=5, repeats=2).evaluations == 10
 
 
@@ -143,6 +145,17 @@ def test_an_estimator_of_the_users_own():
         dj.expectation(est, has_aux=True)((), jax.random.key(0), logits, lambda b: (f(b), b))
     assert jax.grad(lambda logits: dj.expectation(est)((), jax.random.key(0), logits, f).sum())(logits).shape == (5, 3)
     assert dj.gradient_variance(est)((), jax.random.key(0), logits, f, 4).variance.shape == (5, 3)
+
+
+def test_no_derivative_of_an_expectation_reaches_the_tunables():
+    """Also where the value of a custom estimator depends on them."""
+
+    def apply(params, key, logits, f):
+        return dj.Estimate(params["offset"] + jnp.zeros(5), jnp.zeros_like(logits))
+
+    est, logits = dj.Estimator(lambda key, logits: {"offset": jnp.ones(())}, apply), make_logits()
+    value = lambda params: dj.expectation(est)(params, jax.random.key(0), logits, f).sum()
+    assert jax.value_and_grad(value)(est.init(jax.random.key(0), logits)) == (5, {"offset": 0})
 
 
 def test_the_package_needs_jax_alone():

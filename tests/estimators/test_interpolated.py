@@ -88,6 +88,17 @@ def test_the_variance_gradient_is_finite(beta):
     assert np.all(np.isfinite(grads["beta"]))
 
 
+def test_an_impossible_pair_does_no_harm(monkeypatch):
+    """At β = 1 the rarer bit is never drawn twice, unless noise falls on the threshold: its probability is left out."""
+    pair = jnp.array([[1.0, 1.0]]), jnp.array([[1.0, 0.0]])
+    monkeypatch.setattr(dj.bernoulli, "interpolated_pairs", lambda *args: pair)
+    est, logits, f = dj.make_estimator("interpolated", init_beta=1.0), jnp.array([-1.0, 0.5]), lambda b: b.sum(-1)
+    params, key = est.init(jax.random.key(0), logits), jax.random.key(1)
+    loss, grads = jax.value_and_grad(dj.variance_loss(est))(params, key, logits, f)
+    assert loss == jnp.sum(est.apply(params, key, logits, f).grad ** 2) > 0
+    assert np.isfinite(grads["beta"])
+
+
 def learn(f, logits, steps, learning_rate):
     """Projected stochastic gradient descent on the variance, from the middle."""
     est = dj.make_estimator("interpolated")

@@ -145,6 +145,19 @@ def test_wrong_scales_are_named(scale, words):
             make(init_scale=scale)
 
 
+def test_formula_by_hand():
+    """At all pairs and any slope: the sum over the other bits is written out as a loop."""
+    b, b_tilde, _ = exact.pair_law(LOGITS)
+    rng, scale = np.random.default_rng(0), 0.7
+    slope, f_b, f_b_tilde = rng.normal(size=b.shape), *rng.normal(size=(2, len(b)))
+    expected = np.zeros_like(b)
+    for i in range(3):
+        others = sum(slope[:, k] * (b - b_tilde)[:, k] for k in range(3) if k != i)
+        expected[:, i] = exact.disarm(LOGITS, b, b_tilde, f_b - scale * others, f_b_tilde)[:, i]
+    found = dj.formulas.disarm_midpoint(jnp.asarray(LOGITS), b, b_tilde, f_b, f_b_tilde, slope, scale)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
 def test_formula_needs_a_slope_for_every_bit():
     b = jnp.ones((4, 3))
     with pytest.raises(ValueError, match="samples must have one shape"):

@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 
 import disarm_jax as dj
+from disarm_jax.estimators.first_order import detached
 
 LOGITS = jnp.zeros((5, 3))
 DIFFERENTIATING = [name for name in dj.estimator_names() if dj.estimator_info(name).needs_grad]
@@ -53,3 +54,12 @@ def test_other_errors_pass():
 
     with pytest.raises(RuntimeError, match="of f itself"):
         grad(dj.make_estimator("double_cv"), broken)
+
+
+def test_a_function_that_has_changed_is_traced_again():
+    """JAX remembers functions by their identity, and with them what they had read from outside."""
+    scale = [0.0]
+    f = lambda x: scale[0] * x
+    for scale[0] in (2.0, 3.0):
+        call, x = detached(f, jnp.ones(()))
+        assert call(x) == scale[0]

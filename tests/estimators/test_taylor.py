@@ -368,6 +368,13 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     assert not np.any(grad[0])
 
 
+def test_an_inner_without_spread_is_finite():
+    """Where all bits are certain, the three points of the average are one and the secant has no length."""
+    est, logits = dj.make_estimator("disarm_quadratic"), jnp.array([[1e4, -1e4, 1e4]])
+    grad = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, function("averaged")).grad
+    np.testing.assert_array_equal(grad, np.zeros((1, 3)))
+
+
 def test_dtypes_may_be_mixed():
     """Logits in float32, one leaf of inner in float64 and one in bfloat16, f in float64."""
     f = dj.Composed(
@@ -442,6 +449,34 @@ def test_the_control_variate_of_a_bound_has_mean_zero(base, law):
     )
 
 
+def by_group(array):
+    """Rows of two groups of three as `[3, 2, ...]`."""
+    return array.reshape(3, 2, *array.shape[1:])
+
+
+def of_pairs(b, h):
+    pairs = zip(b[:3], b[3:], h[:3], h[3:], strict=True)
+    return np.mean([exact.disarm(LOGITS, *pair) for pair in pairs], axis=0)
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        (dj.vimco(num_samples=3, repeats=2), lambda b, h: exact.reinforce_loo(LOGITS, b, h)),
+        (dj.multisample_disarm(num_pairs=3), of_pairs),
+        (
+            dj.make_estimator("multisample_arms", num_samples=2, group_size=3),
+            lambda b, h: np.mean([exact.arms(LOGITS, by_group(b)[:, k], by_group(h)[:, k]) for k in range(2)], axis=0),
+        ),
+    ],
+)
+def test_the_linear_companion_of_a_bound_uses_all_samples(base, expected):
+    rng = np.random.default_rng(0)
+    b, h = rng.integers(2, size=(6, 1, 3)).astype(float), rng.normal(size=(6, 1))
+    found = base.linear((), jnp.asarray(LOGITS)[None], jnp.asarray(b), None, jnp.asarray(h))
+    np.testing.assert_allclose(found, expected(b, h), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", STRUCTURED)
 def test_a_bound_of_one_pair_is_disarm_quadratic(kind):
     """Value, gradient and their derivatives; what the bound itself adds to the value of several is its base's."""
@@ -507,6 +542,11 @@ OWN_BOUND = SampleEstimator(
         (lambda: dj.taylor(dj.disarm), TypeError, r"disarm is a function that makes one: call it, disarm\(\)"),
         (lambda: dj.taylor(dj.categorical.disarm_iw()), ValueError, "for bits, got one for classes: disarm_iw"),
         (lambda: dj.midpoint(dj.arms()), ValueError, "must be made of exchangeable pairs, got arms"),
+        (
+            lambda: dj.midpoint(dj.reinforce_loo(num_samples=3)),
+            ValueError,
+            "must be made of exchangeable pairs, got reinforce_loo; accepted: .* reinforce_loo with two samples",
+        ),
         (lambda: dj.Composed(1, abs), TypeError, "outer must be a function, got 1"),
         (lambda: dj.Composed(abs, abs, affine="yes"), ValueError, "affine must be True, False or None, got 'yes'"),
     ],
