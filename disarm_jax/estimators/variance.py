@@ -141,7 +141,7 @@ def gradient_variance(est: Estimator) -> Measure:
             return carry[1]
 
         with stateless_f():
-            shapes = jax.eval_shape(draw, *inputs, jax.ShapeDtypeStruct((), keys.dtype))
+            shapes = jax.eval_shape(draw, *inputs, jax.random.clone(keys)[0])  # indexing counts as a use of keys
             zeros = jax.tree.map(lambda leaf: vary_like(jnp.zeros(leaf.shape, leaf.dtype), leaf), shapes)
             first = moments(zeros)
             mean, variance = first.mean[0], jax.tree.map(lambda leaf: leaf / (num_draws - 1), first.squares[0])
