@@ -1,7 +1,7 @@
 """Estimators with a control variate: terms of mean zero are subtracted from the gradient of a base."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,24 @@ from disarm_jax.estimators import calling, options
 from disarm_jax.estimators.estimator import Derived, Estimator, Function, Init, Outcome, SampleEstimator, Samples
 from disarm_jax.estimators.first_order import vary_like
 from disarm_jax.structure import Composed, Parts, as_composed, parts_at
+
+
+class AtSamples(NamedTuple):
+    """What a control variate is made of.
+
+    Attributes:
+      f: outer and inner.
+      logits: `[*batch, D]`.
+      samples: the base's.
+      parts: inner(b) and b at the samples.
+      has_aux: whether f returns a pair.
+    """
+
+    f: Composed
+    logits: jax.Array
+    samples: Samples
+    parts: Parts
+    has_aux: bool
 
 
 class Control(Protocol):
@@ -31,15 +49,7 @@ class Control(Protocol):
         ...
 
     def terms(
-        self,
-        est: "Controlled",
-        params: Any,
-        key: jax.Array | None,
-        f: Composed,
-        logits: jax.Array,
-        samples: Samples,
-        parts: Parts,
-        has_aux: bool,
+        self, est: "Controlled", params: Any, key: jax.Array | None, at: AtSamples
     ) -> tuple[jax.Array | None, list[jax.Array]]:
         """Returns a constant `[*batch]` to subtract from f, or None, and terms `[*batch, D]` of mean zero.
 
@@ -47,11 +57,7 @@ class Control(Protocol):
           est: the estimator.
           params: the base's.
           key: consumed; None if it is not `random`.
-          f: outer and inner.
-          logits: `[*batch, D]`.
-          samples: the base's.
-          parts: inner(b) and b at the samples.
-          has_aux: whether f returns a pair.
+          at: f and the base's samples.
         """
         ...
 
@@ -103,7 +109,7 @@ class Controlled(Derived):
         parts = parts_at(f, samples.b)
         rows = self.base.rows_of(samples)
         f_b, aux = calling.evaluate(lambda parts: f.outer(*parts), parts, rows, has_aux)
-        grad = self.gradient(params, control_key, f, logits, samples, parts, f_b, has_aux)
+        grad = self.gradient(params, control_key, AtSamples(f, logits, samples, parts, has_aux), f_b)
         estimate = self.base.finish(logits, f_b, grad)
         return Outcome(estimate, logits, self.base.of_draws(aux), self.base.log_prob_of(own, logits, samples))
 
@@ -114,25 +120,15 @@ class Controlled(Derived):
             raise TypeError(f"params['scale'] of {self.name} must be a tuple of {num} numbers, got {scales!r}")
         options.check_params(self.base.name, base_params(params), self.base.tunables)
 
-    def gradient(
-        self,
-        params: Any,
-        key: jax.Array | None,
-        f: Composed,
-        logits: jax.Array,
-        samples: Samples,
-        parts: Parts,
-        f_b: jax.Array,
-        has_aux: bool,
-    ) -> jax.Array:
+    def gradient(self, params: Any, key: jax.Array | None, at: AtSamples, f_b: jax.Array) -> jax.Array:
         """Returns the base's gradient from f_b `[N, *batch]` less the control variate; see `Control.terms`."""
-        own, alpha = base_params(params), bernoulli.stop_and_widen(logits)
-        around, parts = vary_like((logits, parts), f_b)  # under shard_map, f may differ between devices
-        constant, terms = self.control.terms(self, own, key, f, around, samples, parts, has_aux)
-        wide_f, _ = calling.widen(lax.stop_gradient(f_b), logits)
+        own, alpha = base_params(params), bernoulli.stop_and_widen(at.logits)
+        around, parts = vary_like((at.logits, at.parts), f_b)  # under shard_map, f may differ between devices
+        constant, terms = self.control.terms(self, own, key, at._replace(logits=around, parts=parts))
+        wide_f, _ = calling.widen(lax.stop_gradient(f_b), at.logits)
         if constant is not None:
             wide_f = wide_f - constant[None].astype(wide_f.dtype)
-        grad = self.base.formula(own, alpha, *samples, wide_f)
+        grad = self.base.formula(own, alpha, *at.samples, wide_f)
         for scale, term in zip(params["scale"], terms, strict=True):
             grad = grad - jnp.asarray(scale).astype(term.dtype) * term
         return grad

@@ -21,7 +21,7 @@ from jax import lax
 from disarm_jax import bernoulli
 from disarm_jax.estimators import calling, options
 from disarm_jax.estimators.chain import Chain, chain_keys, check_chain
-from disarm_jax.estimators.controlled import Control, Controlled, base_params, split_if
+from disarm_jax.estimators.controlled import AtSamples, Control, Controlled, base_params, split_if
 from disarm_jax.estimators.estimator import (
     Derived,
     Estimate,
@@ -137,9 +137,8 @@ class HierarchicalEstimator(Derived):
                 else:
                     of_group = functools.partial(drawn.group, t)
                     group = Parts(jax.tree.map(of_group, lax.stop_gradient(parts[t])), samples.b)
-                layer_aux = has_aux and parts is None
-                layer = control_keys[t], part, trunk_logits, samples, group, f_group
-                grad = controlled.gradient(params[t], *layer, layer_aux)
+                at = AtSamples(part, trunk_logits, samples, group, has_aux and parts is None)
+                grad = controlled.gradient(params[t], control_keys[t], at, f_group)
             grads.append(calling.finish(grad, trunk_logits))
             log_probs.append(self.sampling.log_prob_of(own[t], trunk_logits, samples))
         of_draws = functools.partial(drawn.draws, self.sampling.num_draws)

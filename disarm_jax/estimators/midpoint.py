@@ -20,8 +20,8 @@ from jax import lax
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import antithetic, options
-from disarm_jax.estimators.controlled import Controlled, check_base
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator, Samples, describe
+from disarm_jax.estimators.controlled import AtSamples, Controlled, check_base
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator, describe
 from disarm_jax.estimators.first_order import detached, vary_like
 from disarm_jax.formulas.arrays import row_sums
 from disarm_jax.structure import Composed, Parts, moments_of, outer_of
@@ -95,18 +95,9 @@ class _AtTheMidpoint:
         """Returns the midpoint of the first pair; in a chain there is one."""
         return jnp.mean(b[:: len(b) // 2], axis=0)
 
-    def terms(
-        self,
-        est: Controlled,
-        params: Any,
-        key: jax.Array | None,
-        f: Composed,
-        logits: jax.Array,
-        samples: Samples,
-        parts: Parts,
-        has_aux: bool,
-    ) -> tuple[None, list[jax.Array]]:
+    def terms(self, est: Controlled, params: Any, key: jax.Array | None, at: AtSamples) -> tuple[None, list[jax.Array]]:
         """Returns ½ w_i ε_i Σ_{k≠i} g_k ε_k, averaged over pairs."""
+        f, logits, samples, parts, has_aux = at
         alpha = bernoulli.stop_and_widen(logits)
         slope = slope_between(est.name, f, parts, has_aux=has_aux).astype(alpha.dtype)
         b, b_tilde = jnp.split(samples.b.astype(alpha.dtype), 2)

@@ -17,10 +17,9 @@ import numpy as np
 
 from disarm_jax import bernoulli
 from disarm_jax.estimators import options
-from disarm_jax.estimators.controlled import Controlled, check_base
-from disarm_jax.estimators.estimator import Estimator, SampleEstimator, Samples, describe
+from disarm_jax.estimators.controlled import AtSamples, Controlled, check_base
+from disarm_jax.estimators.estimator import Estimator, SampleEstimator, describe
 from disarm_jax.estimators.expansion import expand
-from disarm_jax.structure import Composed, Parts
 
 
 def taylor(
@@ -96,17 +95,10 @@ class _AtTheMean:
         return jax.nn.sigmoid(logits)
 
     def terms(
-        self,
-        est: Controlled,
-        params: Any,
-        key: jax.Array | None,
-        f: Composed,
-        logits: jax.Array,
-        samples: Samples,
-        parts: Parts,
-        has_aux: bool,
+        self, est: Controlled, params: Any, key: jax.Array | None, at: AtSamples
     ) -> tuple[jax.Array | None, list[jax.Array]]:
         """Returns f at the mean if the base needs it, and the base on h_j less ∂E h_j."""
+        f, logits, samples, parts, has_aux = at
         base, alpha = est.base, bernoulli.stop_and_widen(logits)
         expansion = expand(est.name, f, logits, self.order, self.probes, key, has_aux=has_aux)
         terms = []
