@@ -284,8 +284,8 @@ def _resolve_objective(config: dict) -> None:
         objective["stop_q"] = not bound
     if objective["generative_samples"] is None:
         objective["generative_samples"] = "shared" if bound else "independent"
-    if bound and (len(latents) > 1 or choices.has_classes(latents)):
-        _refuse("model.latents", latents, "one layer of bits, for the multisample objective")
+    if bound and len(latents) > 1:
+        _refuse("model.latents", latents, "one layer, for the multisample objective")
     if not bound and objective["num_samples"] not in (None, 1):
         accepted = "1 or None for the elbo; estimator.options.num_pairs or .num_samples average several draws"
         _refuse("objective.num_samples", objective["num_samples"], accepted)
@@ -301,7 +301,7 @@ def _resolve_estimators(config: dict) -> None:
     spec = _checked_estimator("estimator", spec, config)
     estimator["options"] = dict(spec.options)
     if config["objective"]["num_samples"] is None:  # and so the estimator's
-        config["objective"]["num_samples"] = spec.options[choices.size_option(spec.name)]
+        config["objective"]["num_samples"] = spec.options[choices.size_option(spec.name, config["model"]["latents"])]
     variance["estimators"] = check_measured(variance["estimators"], config, "variance.estimators")
 
 
@@ -322,8 +322,8 @@ def _checked_estimator(field: str, spec: choices.EstimatorSpec, config: Mapping[
         accepted = f"{', '.join(dj.hierarchical_names())} for a model with {layers} stochastic layers"
         _refuse(name_field, spec.name, accepted)
     if bound and not own:
-        option = choices.size_option(spec.name)
-        size = objective["num_samples"] or choices.default_option(spec.name, option)
+        option = choices.size_option(spec.name, latents)
+        size = objective["num_samples"] or choices.default_option(spec.name, option, latents)
         spec = spec._replace(options={option: size} | dict(spec.options))
         # What is only measured may have another K, as the gradient of another bound.
         if field == "estimator" and objective["num_samples"] not in (None, spec.options[option]):
@@ -345,9 +345,7 @@ def _resolve_rest(config: dict) -> None:
     elif choices.is_import_path(name):
         train = test = config["objective"]["num_samples"]
     else:
-        info = dj.estimator_info(name, **config["estimator"]["options"])
-        assert isinstance(info.evaluations, int)  # as for every estimator of a bound
-        train = test = info.evaluations - info.needs_grad  # which is at the mean, not at a sample
+        train = test = choices.num_bound_samples(name, config["estimator"]["options"], config["model"]["latents"])
     for split, samples in (("train", train), ("test", test)):
         if config["eval"][f"{split}_samples"] is None:
             config["eval"][f"{split}_samples"] = samples

@@ -12,7 +12,7 @@ from disarm_jax import formulas
 from disarm_jax.estimators.calling import attach
 from disarm_jax.estimators.estimator import Outcome
 from disarm_jax.experiment.config import ConfigError
-from disarm_jax.models import BernoulliVAE
+from disarm_jax.models import BernoulliVAE, CategoricalVAE
 from disarm_jax.objectives import inference_layers, log_weights, structured_log_weights
 from disarm_jax.structure import LayerSum
 
@@ -126,10 +126,15 @@ def _layers_and_f(
     layers = inference_layers(model, params)
     known = layers[0](x) if first_logits is None else first_logits
     layers = [lambda x: known, *layers[1:]]
-    if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("setup", "decode", "log_joint")):
+    if any(_defines(model, own) for own in (BernoulliVAE, CategoricalVAE)):
         return layers, structured_log_weights(model, params, x, layers, known, stop_q=stop_q)
     f = log_weights(model, params, x, layers, known, stop_q=stop_q)
     return layers, f if len(layers) > 1 else lambda b: f((b,))
+
+
+def _defines(model: Any, own: type) -> bool:
+    """Whether log p(x, b) of a model is that of one of our classes."""
+    return all(getattr(type(model), name) is getattr(own, name) for name in ("setup", "decode", "log_joint"))
 
 
 def _distribution(x: jax.Array, layers: Sequence[Callable]) -> Any:

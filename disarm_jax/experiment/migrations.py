@@ -24,8 +24,27 @@ def _from_1(config: dict[str, Any], platform: Callable[[], str]) -> None:
         estimator["relax_form"] = ("image" if sees_image else "z") if relax_is_used else "released"
 
 
+def _from_2(config: dict[str, Any], platform: Callable[[], str]) -> None:
+    def learns_its_scale(name: Any, options: Any) -> bool:  # the option was a number then, 1 by default
+        return str(name) == "disarm_midpoint" and isinstance(options, dict) and "init_scale" not in options
+
+    estimator, variance = config.get("estimator"), config.get("variance")
+    if isinstance(estimator, dict) and learns_its_scale(estimator.get("name"), estimator.get("options")):
+        estimator["options"]["init_scale"] = 1.0
+    if isinstance(variance, dict) and isinstance(variance.get("estimators"), list | tuple):
+        variance["estimators"] = [_with_scale(text) for text in variance["estimators"]]
+
+
+def _with_scale(text: Any) -> Any:
+    """An estimator in words, with the default that the scale of a midpoint had."""
+    name, parenthesis, rest = str(text).partition("(")
+    if name.strip() != "disarm_midpoint" or "init_scale" in rest:
+        return text
+    return f"{name}(init_scale=1.0, {rest}" if parenthesis else f"{name}(init_scale=1.0)"
+
+
 # The function at place n changes a config of version n + 1, in place, into one of version n + 2.
-MIGRATIONS: tuple[Callable[[dict[str, Any], Callable[[], str]], None], ...] = (_from_1,)
+MIGRATIONS: tuple[Callable[[dict[str, Any], Callable[[], str]], None], ...] = (_from_1, _from_2)
 
 
 def version() -> int:
