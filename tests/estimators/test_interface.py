@@ -61,7 +61,8 @@ for module, name, logits, f in every:
             mapped = jax.shard_map(apply, in_specs=P("batch"), out_specs=P("batch"))
             assert jax.jit(mapped)(split).grad.shape == logits.shape, name
 """
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    flags = "--xla_force_host_platform_device_count=4 --xla_cpu_use_fusion_emitters=false"  # as with quick_compile
+    environment = os.environ | {"XLA_FLAGS": flags}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
 
