@@ -125,8 +125,15 @@ def capture(name, dims, draws):
     layers = [layer(t) for t in range(len(dims))]
     est = dj.hierarchical(name, **OPTIONS.get(name, {}))
     chain = dj.Chain(inputs, layers)
-    out = est.outcome(est.init(jax.random.key(0), chain), jax.random.key(4), chain, traced_f)
-    return [np.asarray(c) for c in columns[0]], out, weights, f, columns, calls
+    params = est.init(jax.random.key(0), chain)
+
+    @jax.jit
+    def outcome(key):
+        out = est.outcome(params, key, chain, traced_f)
+        return out, columns[0]
+
+    out, seen = outcome(jax.random.key(4))
+    return [np.asarray(c) for c in seen], out, weights, f, columns, calls
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -236,7 +243,7 @@ def test_relax_shares_temperature_and_scale_and_scales_the_network():
 
     def grads(params, **options):
         est = dj.hierarchical("relax", control_variate=given_network, **options)
-        return est.apply(params, key, dj.Chain(inputs, layers), smooth_f).grad
+        return jax.jit(lambda params: est.apply(params, key, dj.Chain(inputs, layers), smooth_f).grad)(params)
 
     tunables = {"log_temperature": jnp.log(0.4), "scale": jnp.asarray(eta)}
     shared = (networks[0] | tunables, networks[1])
@@ -345,9 +352,13 @@ def test_every_layer_has_tunables_of_its_own():
 
     est, key = dj.hierarchical("interpolated"), jax.random.key(0)
     params = tuple({"beta": jnp.asarray(beta)} for beta in betas)
-    out = est.outcome(params, key, chain, f)
-    learnt = jax.grad(dj.variance_loss(est))(params, key, chain, smooth_f)
-    (columns,) = received
+
+    @jax.jit
+    def outcome_and_slopes(params, key):
+        out = est.outcome(params, key, chain, f)
+        return out, jax.grad(dj.variance_loss(est))(params, key, chain, smooth_f), received
+
+    out, learnt, (columns,) = outcome_and_slopes(params, key)
     f_rows = smooth_f(columns)
     for t, beta in enumerate(betas):
         group = np.array(group_of(t, 2))
