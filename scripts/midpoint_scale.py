@@ -2,9 +2,9 @@
 
     python -m scripts.midpoint_scale --out results/midpoint
 
-Functions of 60 bits, with logits drawn once from a normal distribution of standard deviation 0.7, and batches of 1 to 50
-rows: the variance of `disarm_midpoint` with λ from the batch, and with fixed λ up to 1, of which a learnt one would find
-the best. Writes `scale.md`.
+Functions of 60 bits, with logits drawn once from a normal distribution of standard deviation 0.7, and batches of 1 to
+50 rows: the variance of `disarm_midpoint` with λ from the batch, and with fixed λ up to 1, of which a learnt one would
+find the best. Writes `scale.md`.
 """
 
 import pathlib

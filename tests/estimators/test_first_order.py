@@ -90,7 +90,7 @@ def test_under_other_transformations(name):
     est, keys = dj.make_estimator(name), jax.random.split(jax.random.key(1), 2)
     exact, found = (jax.grad(loss(est, outer, plain), argnums=(0, 1)) for outer in (softplus_sum, opaque))
     expected = jax.jit(exact)(WEIGHTS, LOGITS, keys[0])
-    assert_close(found(WEIGHTS, LOGITS, keys[0]), expected)
+    assert_close(found(WEIGHTS, LOGITS, keys[0]), expected)  # not compiled as a whole, as the others are
     mapped = jax.jit(jax.vmap(found, in_axes=(None, None, 0)))(WEIGHTS, LOGITS, keys)
     scan = lambda keys: jax.lax.scan(lambda _, key: (None, found(WEIGHTS, LOGITS, key)), None, keys)[1]
     for ours in (mapped, jax.jit(scan)(keys)):
