@@ -14,7 +14,8 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 
 LOGITS = jnp.array([[0.3, -0.7, 1.1], [0.9, 0.2, -1.4]])
 WEIGHTS = jnp.cos(jnp.arange(12.0)).reshape(3, 4)
-TWICE = ("arms_quadratic", "disarm_quadratic", "multisample_disarm_quadratic")  # they use the Hessian of a plain f
+# They use the Hessian of a plain f.
+TWICE = ("arms_quadratic", "disarm_quadratic", "multisample_disarm_midpoint", "multisample_disarm_quadratic")
 ONCE = [name for name in dj.estimator_names() if dj.estimator_info(name).needs_grad and name not in TWICE]
 
 
