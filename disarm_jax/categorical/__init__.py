@@ -2,13 +2,15 @@
 
 As the estimators for bits, with softmax logits `[*batch, D, C]` for D variables of C classes, one-hot samples
 `[N, *batch, D, C]`, f from these to `[N, *batch]`, and grad `[*batch, D, C]`. `expectation`, `variance_loss` and
-`gradient_variance` are the same functions as for bits.
+`gradient_variance` are the same functions as for bits. `sample` is for the middle of a network; `distribution.sample`
+draws independent samples.
 """
 
-from disarm_jax.categorical import formulas
+from disarm_jax.categorical import distribution, formulas
 from disarm_jax.categorical.coupled import disarm_iw, disarm_sb, disarm_tree, reinforce_loo
-from disarm_jax.categorical.distribution import antithetic_pairs, log_prob, sample
+from disarm_jax.categorical.distribution import antithetic_pairs, log_prob
 from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
+from disarm_jax.categorical.samplers import sample
 from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
 from disarm_jax.categorical.trees import Tree, ascending_sticks, balanced_tree, sticks
 from disarm_jax.estimators.expectation import expectation
@@ -22,6 +24,7 @@ __all__ = [
     "disarm_iw",
     "disarm_sb",
     "disarm_tree",
+    "distribution",
     "estimator_info",
     "estimator_names",
     "expectation",

@@ -312,6 +312,8 @@ class SampleEstimator(Derived):
       of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
       pair_weight: for pairs b, b̃, stacked as `[b_1, …, b_P, b̃_1, …, b̃_P]`, with the formula ½ (f(b) − f(b̃)) (b − b̃) w
         averaged over pairs: `(params, logits) -> w`. None: the estimator is not of this form.
+      independent: whether the bits, or variables, of a sample from q are independent of each other, as control variates
+        and chains take for granted. Those of `disarm_jax.subsets` are not.
     """
 
     sampler: Sampler
@@ -322,6 +324,7 @@ class SampleEstimator(Derived):
     num_draws: int | None = None
     of_differences: bool = False
     pair_weight: Callable[[Any, jax.Array], jax.Array] | None = None
+    independent: bool = True
 
     @property
     def of_bound(self) -> bool:
