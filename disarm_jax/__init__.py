@@ -1,14 +1,15 @@
 """Low-variance gradients for binary and categorical latent variables: DisARM and relatives as pure JAX functions.
 
 Here are the estimators of the paper, those we recommend, and what to do with an estimator. All others are made by
-`make_estimator(name)`; `estimator_names()` lists them. `categorical` has the same for classes, `formulas` has the
-estimators as arrays in and arrays out, `bernoulli` the distribution.
+`make_estimator(name)`; `estimator_names()` lists them. `sample` is a hard sample for the middle of a network, with a
+biased gradient. `categorical` has the same for classes, `subsets` is for exactly k of n, `formulas` has the estimators
+as arrays in and arrays out, `bernoulli` the distribution.
 """
 
 import warnings
 from typing import Any
 
-from disarm_jax import bernoulli, categorical, formulas
+from disarm_jax import bernoulli, categorical, formulas, subsets
 from disarm_jax.checking import check
 from disarm_jax.estimators.antithetic import arm, disarm
 from disarm_jax.estimators.chain import Chain
@@ -29,6 +30,7 @@ from disarm_jax.estimators.relaxation import relax
 from disarm_jax.estimators.score_function import reinforce_loo
 from disarm_jax.estimators.taylor import taylor
 from disarm_jax.estimators.variance import gradient_variance, variance_loss
+from disarm_jax.samplers import sample
 from disarm_jax.structure import MLP, Composed, LayerSum
 
 __version__ = "0.1.0"
@@ -59,6 +61,8 @@ __all__ = [
     "multisample_disarm",
     "reinforce_loo",
     "relax",
+    "sample",
+    "subsets",
     "taylor",
     "variance_loss",
     "vimco",

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from disarm_jax import bernoulli, categorical
+from disarm_jax import bernoulli
+from disarm_jax.categorical import distribution
 from disarm_jax.structure import MLP, leaky_relu_moments
 
 KERNEL_INITS = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
@@ -170,7 +171,7 @@ class CategoricalVAE(BernoulliVAE):
       latents: `((D, C),)`, D variables of C classes each.
     """
 
-    law = categorical
+    law = distribution
 
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shape of a sample."""

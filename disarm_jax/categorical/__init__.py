@@ -2,12 +2,13 @@
 
 As the estimators for bits, with softmax logits `[*batch, D, C]` for D variables of C classes, one-hot samples
 `[N, *batch, D, C]`, f from these to `[N, *batch]`, and grad `[*batch, D, C]`. `expectation`, `variance_loss` and
-`gradient_variance` are the same functions as for bits.
+`gradient_variance` are the same functions as for bits. `sample` is for the middle of a network; `distribution.sample`
+draws independent samples.
 """
 
-from disarm_jax.categorical import formulas
+from disarm_jax.categorical import distribution, formulas
 from disarm_jax.categorical.coupled import disarm_iw, disarm_sb, disarm_tree, reinforce_loo
-from disarm_jax.categorical.distribution import antithetic_pairs, log_prob, sample
+from disarm_jax.categorical.distribution import antithetic_pairs, log_prob
 from disarm_jax.categorical.midpoints import (
     disarm_iw_midpoint,
     disarm_sb_midpoint,
@@ -17,6 +18,7 @@ from disarm_jax.categorical.midpoints import (
 )
 from disarm_jax.categorical.multisample import multisample_disarm, vimco
 from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
+from disarm_jax.categorical.samplers import sample
 from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
 from disarm_jax.categorical.trees import Tree, ascending_sticks, balanced_tree, sticks
 from disarm_jax.estimators.expectation import expectation
@@ -33,6 +35,7 @@ __all__ = [
     "disarm_sb_midpoint",
     "disarm_tree",
     "disarm_tree_midpoint",
+    "distribution",
     "estimator_info",
     "estimator_names",
     "expectation",

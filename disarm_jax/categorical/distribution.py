@@ -69,7 +69,7 @@ def perturb(logits: jax.Array, noise: jax.Array) -> jax.Array:
 def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
     """Draws independent samples `[num_samples, *batch, D, C]`, one-hot in the logits' dtype; `key` is consumed.
 
-    >>> print(dj.categorical.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
+    >>> print(dj.categorical.distribution.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
     [[[0. 1. 0.]]
     <BLANKLINE>
      [[0. 1. 0.]]]

@@ -233,17 +233,19 @@ def gumbel_softmax(perturbed: jax.Array, slope: jax.Array, temperature: float) -
     return (_through_softmax(perturbed / temperature, slope) / temperature).astype(dtype)
 
 
-def reinmax(logits: jax.Array, z: jax.Array, slope: jax.Array) -> jax.Array:
+def reinmax(logits: jax.Array, z: jax.Array, slope: jax.Array, temperature: float = 1.0) -> jax.Array:
     """ReinMax (Liu et al., 2023): biased unless f is at most quadratic in each variable.
 
     The estimate is the mean of straight-through and ∂log q(z) (z − softmax) · ∇f(z). It approximates differences of f
     by the trapezoidal rule, where straight-through uses Euler's method. It equals the form of the ReinMax paper,
-    2 ∂softmax at (softmax + z)/2 minus ½ ∂softmax.
+    2 ∂softmax at (softmax + z)/2 minus ½ ∂softmax, in which a temperature divides the logits of the first term; it is
+    then biased for a quadratic f too.
 
     Args:
       logits: `[*batch, D, C]`.
       z: `[..., *batch, D, C]`, samples.
       slope: `[..., *batch, D, C]`, ∇f at z.
+      temperature: that of the first term.
 
     Returns:
       `[..., *batch, D, C]`.
@@ -252,9 +254,11 @@ def reinmax(logits: jax.Array, z: jax.Array, slope: jax.Array) -> jax.Array:
     Array([[ 0.5, -0.5]], dtype=float32)
     """
     logits, (z, slope), _, dtype = prepare(logits, (z, slope), (), event_ndim=2)
-    score = distribution.score(logits, z)
+    tempered = logits / temperature
+    score = distribution.score(tempered, z)
     correction = score * jnp.sum(score * slope, axis=-1, keepdims=True)
-    return (0.5 * (_through_softmax(logits, slope) + correction)).astype(dtype)
+    through = _through_softmax(tempered, slope) - 0.5 * _through_softmax(logits, slope)
+    return (through + 0.5 * correction).astype(dtype)
 
 
 def _through_softmax(logits: jax.Array, slope: jax.Array) -> jax.Array:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 
 from disarm_jax.categorical import distribution, formulas
+from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SlopeEstimator, describe
 from disarm_jax.estimators.straight_through import check_relaxation
 
@@ -32,7 +33,7 @@ def straight_through() -> SlopeEstimator:
     return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
 
 
-def reinmax() -> SlopeEstimator:
+def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
     """Biased: ReinMax (Liu et al., 2023), straight-through corrected to second order.
 
     Exact only for an f that is at most quadratic in each variable. One evaluation of f at a sample, where it is
@@ -43,14 +44,18 @@ def reinmax() -> SlopeEstimator:
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
+    Args:
+      temperature: 1 for the exactness above; the authors tune it from there upwards.
+
     Example:
       >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
       >>> print(dj.categorical.reinmax().apply((), jax.random.key(0), jnp.zeros((1, 2)), f).grad)
       [[-1.  1.]]
     """
+    options.positive("temperature", temperature)
 
     def gradient(params, logits, z, noise, f_z, slope):
-        return formulas.reinmax(logits, z[0], slope[0])
+        return formulas.reinmax(logits, z[0], slope[0], temperature)
 
     info = describe(reinmax, 1, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)

@@ -108,6 +108,9 @@ def _check(
     comparison: tuple[Measured, ...] = ()
     if broken:
         findings.append(Finding("measure", "note", "Nothing was measured, because of the problems above."))
+    elif not facts.independent:
+        text = "Nothing was measured: the exact gradient and the other estimators are for independent bits."
+        findings.append(Finding("measure", "note", text))
     else:
         findings.append(measure.check_exact(subject, for_exact, 10 * num))
         if choice is not False:

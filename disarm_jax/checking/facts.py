@@ -22,6 +22,7 @@ class Facts(NamedTuple):
       bound_samples: K of the K-sample bound; 1 for an expectation.
       unbiased: None if unknown.
       needs_grad: whether f is differentiated with respect to b.
+      independent: whether the bits, or variables, of a sample are independent of each other.
     """
 
     name: str | None
@@ -30,6 +31,7 @@ class Facts(NamedTuple):
     bound_samples: int
     unbiased: bool | None
     needs_grad: bool
+    independent: bool = True
 
 
 class _DifferentiatedError(Exception):
@@ -47,7 +49,8 @@ def find_facts(est: Estimator, params: Any, key: jax.Array, logits: jax.Array) -
     num = _bound_samples(est, params, key, logits, event_ndim)
     objective = info.objective if info else ("bound" if num > 1 else "expectation")
     needs_grad = info.needs_grad if info else _differentiates(est, params, key, logits, event_ndim)
-    return Facts(info and info.name, event_ndim, objective, num, info and info.unbiased, needs_grad)
+    independent = getattr(est, "independent", True)
+    return Facts(info and info.name, event_ndim, objective, num, info and info.unbiased, needs_grad, independent)
 
 
 def _sum_of_event(event_ndim: int) -> Callable:

@@ -155,7 +155,7 @@ def check_base(base: Estimator) -> SampleEstimator:
 
     Raises:
       TypeError: if it is no estimator.
-      ValueError: if it calls f itself.
+      ValueError: if it calls f itself, or its bits are not independent.
     """
     options.check_estimator("a control variate", base)
     if not isinstance(base, SampleEstimator):
@@ -163,4 +163,6 @@ def check_base(base: Estimator) -> SampleEstimator:
             f"base must not differentiate f itself, got {base.name}: accepted are estimators of samples, such as "
             "dj.disarm()"
         )
+    if not base.independent:
+        raise ValueError(f"base must draw independent bits, and those of {base.name} are not")
     return base

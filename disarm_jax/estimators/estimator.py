@@ -312,6 +312,8 @@ class SampleEstimator(Derived):
         formula alone, not for the value and the auxiliary output. None: all.
       of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
       pairs: how the samples form exchangeable pairs, of which the formula is a mean; None: it is not.
+      independent: whether the bits, or variables, of a sample from q are independent of each other, as control variates
+        and chains take for granted. Those of `disarm_jax.subsets` are not.
     """
 
     sampler: Sampler
@@ -322,6 +324,7 @@ class SampleEstimator(Derived):
     num_draws: int | None = None
     of_differences: bool = False
     pairs: Pairing | None = None
+    independent: bool = True
 
     @property
     def of_bound(self) -> bool:

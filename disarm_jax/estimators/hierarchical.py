@@ -55,6 +55,8 @@ def of_chains(base: Estimator) -> Estimator:
     sampling = base.base if isinstance(base, Controlled) else base
     if sampling.of_bound or sampling.event_ndim != 1:
         raise _no_form(base, "it estimates a bound" if sampling.of_bound else "it is for classes")
+    if not sampling.independent:
+        raise _no_form(base, "its bits are not independent")
     if sampling.info is None:
         return HierarchicalEstimator(base=base)
     branches = sampling.info.evaluations - 1 if isinstance(sampling.info.evaluations, int) else "D"

@@ -1,7 +1,7 @@
 """Checks of the options and tunables of estimators."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,13 @@ def one_of(option: str, value: str, accepted: tuple[str, ...]) -> str:
     if value not in accepted:
         raise ValueError(f"unknown {option} {value!r}; accepted: {', '.join(accepted)}")
     return value
+
+
+def check_known(name: str, chosen: Iterable[str], accepted: Collection[str]) -> None:
+    """Raises TypeError if one of the options chosen is not accepted; `name` is what they are options of."""
+    for option in chosen:
+        if option not in accepted:
+            raise TypeError(f"{name} has no option {option!r}; accepted: {', '.join(accepted) or 'none'}")
 
 
 def check_params(name: str, params: Any, tunables: tuple[str, ...]) -> None:

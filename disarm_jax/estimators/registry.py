@@ -19,6 +19,7 @@ from disarm_jax.estimators import (
 )
 from disarm_jax.estimators.estimator import Estimator, EstimatorInfo, describe
 from disarm_jax.estimators.hierarchical import of_chains
+from disarm_jax.estimators.options import check_known
 from disarm_jax.estimators.taylor import taylor
 
 
@@ -44,10 +45,7 @@ class Registry:
 
     def make(self, name: str, **options: Any) -> Estimator:
         """Returns the estimator of that name. Raises TypeError if an option is unknown."""
-        accepted = self.defaults(name)
-        for option in options:
-            if option not in accepted:
-                raise TypeError(f"{name} has no option {option!r}; accepted: {', '.join(accepted) or 'none'}")
+        check_known(name, options, self.defaults(name))
         return self._factories[name](**options)
 
     def info(self, name: str, **options: Any) -> EstimatorInfo:

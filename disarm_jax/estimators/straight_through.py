@@ -33,7 +33,7 @@ def straight_through() -> SlopeEstimator:
     return SlopeEstimator(sampler=_one_sample, formula=gradient, info=info)
 
 
-def reinmax() -> SlopeEstimator:
+def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
     """Biased: ReinMax (Liu et al., 2023) for bits, ½ (1 − q(b_i)) ∂_i f(b): straight-through, correct to second order.
 
     Exact only for an f that is at most quadratic in each bit. One evaluation of f at a sample, where it is
@@ -44,15 +44,19 @@ def reinmax() -> SlopeEstimator:
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
+    Args:
+      temperature: 1 for the exactness above; the authors tune it from there upwards.
+
     Example:
       >>> f = lambda b: b @ jnp.array([4.0, 8.0])
       >>> out = dj.make_estimator("reinmax").apply((), jax.random.key(0), jnp.zeros(2), f)
       >>> print(out.grad)
       [1. 2.]
     """
+    options.positive("temperature", temperature)
 
     def gradient(params, logits, b, noise, f_b, slope):
-        return formulas.reinmax(logits, b[0], slope[0])
+        return formulas.reinmax(logits, b[0], slope[0], temperature)
 
     info = describe(reinmax, 1, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=_one_sample, formula=gradient, info=info)

@@ -47,13 +47,17 @@ def gumbel_sigmoid(z: jax.Array, slope: jax.Array, temperature: float) -> jax.Ar
     return (bernoulli.variance(z / temperature) / temperature * slope).astype(dtype)
 
 
-def reinmax(logits: jax.Array, b: jax.Array, slope: jax.Array) -> jax.Array:
+def reinmax(logits: jax.Array, b: jax.Array, slope: jax.Array, temperature: float = 1.0) -> jax.Array:
     """ReinMax (Liu et al., 2023) for bits, ½ (1 − q(b_i)) ∂_i f(b): biased unless f is at most quadratic in each bit.
+
+    At another temperature, with q_τ and p_τ from logits / τ, it is ½ (1 − q_τ(b_i) + p_τ(1−p_τ) − p(1−p)) ∂_i f(b),
+    and biased for a quadratic f too.
 
     Args:
       logits: `[*batch, D]`.
       b: `[..., *batch, D]`, samples.
       slope: `[..., *batch, D]`, ∇f at b.
+      temperature: τ.
 
     Returns:
       `[..., *batch, D]`.
@@ -62,4 +66,6 @@ def reinmax(logits: jax.Array, b: jax.Array, slope: jax.Array) -> jax.Array:
     Array([1. , 0.5], dtype=float32)
     """
     alpha, (b, slope), _, dtype = prepare(logits, (b, slope), ())
-    return (0.5 * jnp.abs(bernoulli.score(alpha, b)) * slope).astype(dtype)
+    tempered = alpha / temperature
+    correction = bernoulli.variance(tempered) - bernoulli.variance(alpha)  # exactly 0 at temperature 1
+    return (0.5 * (jnp.abs(bernoulli.score(tempered, b)) + correction) * slope).astype(dtype)

@@ -39,7 +39,9 @@ def largest_of_noisy(key, logits):
     return est.apply((), key, logits, lambda z: (z[..., 0, 0], z), has_aux=True)[1]
 
 
-@pytest.mark.parametrize("draw", [lambda key, logits: dj.categorical.sample(key, logits, 1), largest_of_noisy])
+@pytest.mark.parametrize(
+    "draw", [lambda key, logits: dj.categorical.distribution.sample(key, logits, 1), largest_of_noisy]
+)
 def test_equal_large_logits_are_equally_likely(draw):
     """Noise is added to logits less the largest, beside which it would be rounded to steps of 0.06."""
     z = draw(jax.random.key(0), jnp.full((200_000, 1, 2), 1e6))

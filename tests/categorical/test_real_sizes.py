@@ -15,7 +15,7 @@ def test_memory_is_linear_in_the_classes(name):
     """Less than one byte for each pair of classes, the least that a mask of them all would need."""
     logits, classes = jnp.zeros((2, 3, 8000), jnp.float32), 8000
     if name == "sample":
-        function = lambda key: dj.categorical.sample(key, logits, 2)
+        function = lambda key: dj.categorical.distribution.sample(key, logits, 2)
     else:
         est = dj.categorical.make_estimator(name)
         function = lambda key: est.apply((), key, logits, lambda z: z[..., 0].sum(-1))[:2]
@@ -40,7 +40,7 @@ def test_frequencies_of_many_classes(name):
     """Both samples of a pair have the distribution; 200,000 draws of 200 classes."""
     logits = jax.random.normal(jax.random.key(2), (1, 200), jnp.float32)
     if name == "sample":
-        draw = lambda key: [dj.categorical.sample(key, logits, 100)]
+        draw = lambda key: [dj.categorical.distribution.sample(key, logits, 100)]
     else:
         tree = getattr(dj.categorical, name)(logits if name == "ascending_sticks" else 200)
         draw = lambda key: dj.categorical.antithetic_pairs(key, logits, tree, 100)
