@@ -80,7 +80,7 @@ def run(small):
     for name, objective, logits, num in [
         ("DisARM, 4 pairs", unbiased(dj.disarm(num_pairs=4), f), bits, steps),
         ("REINFORCE-LOO, 8 samples", unbiased(dj.reinforce_loo(num_samples=8), f), bits, steps),
-        ("midpoint, 1 pair", unbiased(dj.disarm_midpoint(), f), bits, steps),
+        ("midpoint, 1 pair", unbiased(dj.disarm_midpoint(init_scale=1.0), f), bits, steps),
         ("exactly 10, REINFORCE-LOO 16", unbiased(loo, fit), exactly, steps),
         ("exactly 10, straight-through", straight_through(fit, 4), exactly, steps // 3),
     ]:
