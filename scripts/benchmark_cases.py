@@ -19,11 +19,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import disarm_jax as dj
-from disarm_jax.experiment.choices import make_model
+from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
-from disarm_jax.experiment.seeds import SeedAxis
-from disarm_jax.experiment.step import make_experiment
+from disarm_jax.experiment.load import make_experiment
 
 PIXELS = 784
 SIBLINGS = ("disarm", "reinforce_loo", "arm", "relax", "disarm_midpoint")  # compared most closely, on the linear model
@@ -105,7 +105,7 @@ def _growth_cases(quick: bool) -> list[Case]:
             given = (value,) if field == "model__latents" else value
             cases.append(Case(group, f"{value}", config_of("elbo_linear", **{field: given}), value))
     for pairs in (1, 2, 5, 10, 20, 50):
-        config = config_of("multisample_disarm_1", model__hidden=(), objective__num_samples=pairs)
+        config = config_of("multisample", model__hidden=(), objective__num_samples=pairs)
         cases.append(Case("pairs of the multi-sample bound", f"{pairs}", config, pairs))
     return cases
 

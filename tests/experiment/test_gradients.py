@@ -8,8 +8,8 @@ from flax import linen as nn
 
 import disarm_jax as dj
 from disarm_jax import objectives
-from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder
-from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
+from disarm_jax.experiment.build import EstimatorSpec, Objective, estimator_builder
+from disarm_jax.experiment.step import Gradients, draw_gradients, init_tunables
 from disarm_jax.models import BernoulliVAE, Chain, Network, decoder_structure
 from disarm_jax.objectives import inference_layers, log_weights
 

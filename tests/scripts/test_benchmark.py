@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from disarm_jax.experiment.choices import make_model
-from disarm_jax.experiment.step import make_experiment
+from disarm_jax.experiment.build import make_model
+from disarm_jax.experiment.load import make_experiment
 from scripts import benchmark_cases as cases
 from scripts.benchmark import Timing, in_turn, paired_ratios, timing
 from scripts.benchmark_figure import draw
