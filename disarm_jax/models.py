@@ -50,7 +50,7 @@ class Network(nn.Module):
 
 
 def decoder_structure(model: "BernoulliVAE", params: Mapping[str, Any], t: int) -> MLP:
-    """Returns decoder t of a model as a function of the bits that knows its moments.
+    """Returns decoder t of a model as a function of the bits or classes that knows its moments.
 
     Variances are averaged over the batch: they then cost a product with one row and serve as well (docs/quadratic.md).
     So the slopes that control variates use are not independent between images, though the gradient stays unbiased.
@@ -59,10 +59,12 @@ def decoder_structure(model: "BernoulliVAE", params: Mapping[str, Any], t: int) 
     dense = [network[f"Dense_{n}"] for n in range(len(network))]
     slope = model.negative_slope
     signs = {"scale": 2, "shift": -1} if t == 0 and model.signed_input else {}
+    *_, num_classes = (None, *model.layer_shapes()[t][1:])  # C of a layer of shape (D, C)
     return MLP(
         [(layer["kernel"], layer["bias"]) for layer in dense],
         functools.partial(nn.leaky_relu, negative_slope=slope),
         activation_moments=functools.partial(leaky_relu_moments, negative_slope=slope),
+        num_classes=num_classes,
         pool_variance=True,
         **signs,
     )

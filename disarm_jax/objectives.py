@@ -56,7 +56,7 @@ def structured_log_weights(
     """Returns the same log w with the structure that control variates make use of.
 
     For one layer it is a function of its samples, for several it is a sum over them. The arguments are those of
-    `log_weights`, the model with `BernoulliVAE`'s own `setup`, `decode` and `log_joint`.
+    `log_weights`, the model with the `setup`, `decode` and `log_joint` of `BernoulliVAE` or `CategoricalVAE`.
     """
     depth = len(layers)
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
@@ -65,8 +65,8 @@ def structured_log_weights(
     def term(t: int, below: jax.Array | None, p_logits: jax.Array, b: jax.Array, logits: jax.Array) -> jax.Array:
         log_p = log_likelihood(x, p_logits) if below is None else bernoulli.log_prob(p_logits, below)
         if t == depth - 1:
-            log_p = log_p + bernoulli.log_prob(params["prior"], b)
-        return log_p - bernoulli.log_prob(logits, b)
+            log_p = log_p + model.law.log_prob(params["prior"], b)
+        return log_p - model.law.log_prob(logits, b)
 
     if depth == 1:
         return Composed(lambda p_logits, b: term(0, None, p_logits, b, q_logits(0, None)), inner[0])

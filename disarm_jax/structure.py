@@ -59,7 +59,8 @@ class Composed:
         evaluated where no inner(b) may ever be: let inner return logits, not probabilities.
       inner: `[N, *batch, D]` to an array, or a pytree of arrays, of shapes `[N, *batch, …]`. It may have a method
         `moments(p, v)` that returns the mean and the variance of inner(b), each like what it returns, for independent
-        bits with means p and variances v; they may be approximate.
+        bits with means p and variances v, and for classes a method `pair_moments(c, h)`, see `MLP`; they may be
+        approximate.
       affine: None finds out. True states that inner is affine, and is an error if tracing cannot confirm it; False
         has it linearised.
 
@@ -126,9 +127,9 @@ def as_composed(f: Callable) -> Composed:
     return Composed(outer, lambda b: ())
 
 
-def parts_at(f: Composed, b: jax.Array) -> Parts:
+def parts_at(f: Composed, b: jax.Array, event_ndim: int = 1) -> Parts:
     """Returns inner(b) and b. Raises ValueError if inner does not return floats with a row for each sample."""
-    return Parts(_check_rows("inner", f.inner(b), b.shape[:-1]), b)
+    return Parts(_check_rows("inner", f.inner(b), b.shape[:-event_ndim]), b)
 
 
 def outer_of(name: str, f: Composed, batch: tuple[int, ...], has_aux: bool) -> Callable[[Parts], jax.Array]:
@@ -158,20 +159,44 @@ def moments_of(f: Composed) -> Callable[[jax.Array, jax.Array], tuple[Parts, Par
         return None
 
     def moments(p: jax.Array, v: jax.Array) -> tuple[Parts, Parts]:
-        found, expected = known(p, v), jax.tree.map(jnp.shape, jax.eval_shape(f.inner, p))
-        if not isinstance(found, tuple) or len(found) != 2:
-            shapes = jax.tree.map(jnp.shape, found)
-            raise ValueError(f"moments must return a pair, mean and variance, got something of shapes {shapes}")
-        for name, part in zip(("mean", "variance"), found, strict=True):
-            shapes = jax.tree.map(jnp.shape, part)
-            if shapes != expected:
-                raise ValueError(
-                    f"moments must return a {name} of the shapes that inner returns, {expected}, got {shapes}"
-                )
-            _check_rows("moments", part, p.shape[:-1])
-        return Parts(found[0], p), Parts(found[1], v)
+        mean, variance = _check_moments("moments", f, known(p, v), p, 1)
+        return Parts(mean, p), Parts(variance, v)
 
     return moments
+
+
+def pair_moments_of(f: Composed, event_ndim: int) -> Callable[[jax.Array, jax.Array], tuple[Parts, Parts]] | None:
+    """Returns `(c, h) -> (mean, variance)` of the parts between two samples c ± h, if inner knows its moments.
+
+    Each bit or class of a variable is that of either sample, by a fair coin for each variable. For bits these are the
+    moments of independent bits with means c and variances h².
+    """
+    name, known = "pair_moments", getattr(f.inner, "pair_moments", None)
+    if known is None:
+        name, of_bits = "moments", getattr(f.inner, "moments", None)
+        if of_bits is None or event_ndim != 1:
+            return None
+        known = lambda c, h: of_bits(c, h**2)
+
+    def moments(c: jax.Array, h: jax.Array) -> tuple[Parts, Parts]:
+        mean, variance = _check_moments(name, f, known(c, h), c, event_ndim)
+        return Parts(mean, c), Parts(variance, h**2 if event_ndim == 1 else jnp.zeros_like(h))
+
+    return moments
+
+
+def _check_moments(name: str, f: Composed, found: Any, b: jax.Array, event_ndim: int) -> tuple[Any, Any]:
+    """Returns mean and variance of inner(b). Raises ValueError if they do not have the shapes of inner(b)."""
+    expected = jax.tree.map(jnp.shape, jax.eval_shape(f.inner, b))
+    if not isinstance(found, tuple) or len(found) != 2:
+        shapes = jax.tree.map(jnp.shape, found)
+        raise ValueError(f"{name} must return a pair, mean and variance, got something of shapes {shapes}")
+    for which, part in zip(("mean", "variance"), found, strict=True):
+        shapes = jax.tree.map(jnp.shape, part)
+        if shapes != expected:
+            raise ValueError(f"{name} must return a {which} of the shapes that inner returns, {expected}, got {shapes}")
+        _check_rows(name, part, b.shape[:-event_ndim])
+    return found
 
 
 def _check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
@@ -197,6 +222,7 @@ class MLP:
       activation_moments: `(mean, variance) -> (mean, variance)` of the activation of a normal number, the first
         differentiable in the mean. None takes three points of Gauss–Hermite quadrature.
       scale, shift: the first layer sees scale · b + shift; (2, −1) for signs.
+      num_classes: C, if b are one-hots `[..., D, C]`, which the first layer sees as vectors of length D C.
       pool_variance: whether variances are averaged over all rows before each layer. They then cost a product with a
         single row, whatever the batch is, but rows are no longer independent of each other: a row of NaN spoils all.
 
@@ -212,6 +238,7 @@ class MLP:
     activation_moments: Callable | None = None
     scale: float = 1
     shift: float = 0
+    num_classes: int | None = None
     pool_variance: bool = False
 
     def __post_init__(self) -> None:
@@ -224,37 +251,88 @@ class MLP:
             shapes = tuple(getattr(array, "shape", ()) for array in layer)
             if len(shapes[0]) != 2 or shapes[1] != shapes[0][1:]:
                 raise ValueError(f"layers[{n}] must have the shapes [D_in, D_out] and [D_out], got {shapes}")
+        num_inputs = len(self.layers[0][0])
+        if self.num_classes is not None and num_inputs % self.num_classes:
+            raise ValueError(f"num_classes must divide the {num_inputs} inputs of layers[0], got {self.num_classes}")
         _check_functions(self, "activation")
 
     def __call__(self, b: jax.Array) -> jax.Array:
-        """Maps `[..., D_in]` to `[..., D_out]`."""
+        """Maps `[..., D_in]`, or `[..., D, C]` with `num_classes`, to `[..., D_out]`."""
         x = self._seen(b)
         for n, layer in enumerate(self.layers):
             x = _dense(layer, self.activation(x) if n else x)
         return x
 
     def moments(self, p: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns mean and variance of the output, `[..., D_out]` each, from those of independent bits.
+        """Returns mean and variance of the output, `[..., D_out]` each, from those of independent entries of b.
 
         Derivatives in p pass through the mean alone.
         """
-        through = self.activation_moments or self._quadrature
-        mean, variance = self._seen(p), self.scale**2 * lax.stop_gradient(v)
-        for n, layer in enumerate(self.layers):
-            if n:
-                mean, variance = through(mean, variance)
-            if self.pool_variance:
-                rows = tuple(range(variance.ndim - 1))
-                variance = jnp.mean(variance, axis=rows, keepdims=True)
-            mean, variance = _dense(layer, mean), variance @ layer[0] ** 2
-        return mean, jnp.broadcast_to(variance, mean.shape)
+        variance = self._pooled(self.scale**2 * lax.stop_gradient(self._flat(v)))
+        return self._moments(p, variance @ self.layers[0][0] ** 2)
+
+    def pair_moments(self, c: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns mean and variance of the output at c + Σ_d ε_d h_d, with a fair coin ε_d = ±1 for each variable.
+
+        That is the distribution of two samples c ± h whose variables have been swapped at random. The classes of one
+        variable move together: in the first layer, variable d has the variance (h_d A_d)² with its rows A_d.
+        """
+        if self.num_classes is None:
+            return self.moments(c, h**2)
+        half, blocks = self.scale * lax.stop_gradient(h), self._blocks()
+        if not self.pool_variance:
+            return self._moments(c, jnp.sum(jnp.einsum("...dc,dco->...do", half, blocks) ** 2, axis=-2))
+        half = half.reshape(-1, *half.shape[-2:])
+        covariance = jnp.einsum("ndc,nde->dce", half, half) / len(half)
+        variance = jnp.sum(jnp.einsum("dce,deo->dco", covariance, blocks) * blocks, axis=(0, 1))
+        return self._moments(c, variance.reshape(*(1,) * (c.ndim - 2), -1))
+
+    def own_curvature(self, curvature: jax.Array, h: jax.Array) -> jax.Array:
+        """Returns Σ_j κ_j (h_d A_d)_j² `[..., D]` for a single layer: how much variable d alone bends what follows.
+
+        Args:
+          curvature: κ, `[..., D_out]`; averaged over the rows with `pool_variance`.
+          h: as in `pair_moments`.
+        """
+        curvature = self._pooled(curvature)
+        if self.num_classes is None:
+            return h**2 * self.squared(curvature)
+        blocks = self.scale * self._blocks()
+        if not self.pool_variance:
+            return jnp.einsum("...do,...o->...d", jnp.einsum("...dc,dco->...do", h, blocks) ** 2, curvature)
+        hessian = jnp.einsum("dco,deo->dce", blocks * curvature.reshape(1, 1, -1), blocks)
+        return jnp.sum(jnp.einsum("...dc,dce->...de", h, hessian) * h, axis=-1)
 
     def squared(self, curvature: jax.Array) -> jax.Array:
         """Returns Σ_j κ_j A_ji² for a single layer with the matrix A: the diagonal of Aᵀ diag(κ) A."""
         ((kernel, _),) = self.layers
         return curvature @ ((self.scale * kernel) ** 2).T
 
+    def _moments(self, mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns mean and variance of the output from the mean of b and the variance behind the first layer."""
+        through, mean = self.activation_moments or self._quadrature, self._seen(mean)
+        for n, layer in enumerate(self.layers):
+            if n:
+                mean, variance = through(mean, variance)
+                variance = self._pooled(variance) @ layer[0] ** 2
+            mean = _dense(layer, mean)
+        return mean, jnp.broadcast_to(variance, mean.shape)
+
+    def _pooled(self, rows: jax.Array) -> jax.Array:
+        if not self.pool_variance:
+            return rows
+        return jnp.mean(rows, axis=tuple(range(rows.ndim - 1)), keepdims=True)
+
+    def _flat(self, b: jax.Array) -> jax.Array:
+        return b if self.num_classes is None else b.reshape(*b.shape[:-2], -1)
+
+    def _blocks(self) -> jax.Array:
+        """Returns the first matrix as `[D, C, D_out]`."""
+        kernel, _ = self.layers[0]
+        return kernel.reshape(-1, self.num_classes, kernel.shape[-1])
+
     def _seen(self, b: jax.Array) -> jax.Array:
+        b = self._flat(b)
         return b if (self.scale, self.shift) == (1, 0) else self.scale * b + self.shift
 
     def _quadrature(self, mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -16,6 +16,7 @@ from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
+from disarm_jax import command_line  # noqa: F401 - lets integers be written as 1e4
 from disarm_jax.estimators.registry import BITS
 from disarm_jax.experiment.build import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve

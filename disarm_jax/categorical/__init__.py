@@ -8,6 +8,14 @@ As the estimators for bits, with softmax logits `[*batch, D, C]` for D variables
 from disarm_jax.categorical import formulas
 from disarm_jax.categorical.coupled import disarm_iw, disarm_sb, disarm_tree, reinforce_loo
 from disarm_jax.categorical.distribution import antithetic_pairs, log_prob, sample
+from disarm_jax.categorical.midpoints import (
+    disarm_iw_midpoint,
+    disarm_sb_midpoint,
+    disarm_tree_midpoint,
+    multisample_disarm_midpoint,
+    reinforce_loo_midpoint,
+)
+from disarm_jax.categorical.multisample import multisample_disarm, vimco
 from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
 from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
 from disarm_jax.categorical.trees import Tree, ascending_sticks, balanced_tree, sticks
@@ -20,8 +28,11 @@ __all__ = [
     "ascending_sticks",
     "balanced_tree",
     "disarm_iw",
+    "disarm_iw_midpoint",
     "disarm_sb",
+    "disarm_sb_midpoint",
     "disarm_tree",
+    "disarm_tree_midpoint",
     "estimator_info",
     "estimator_names",
     "expectation",
@@ -30,10 +41,14 @@ __all__ = [
     "gumbel_softmax",
     "log_prob",
     "make_estimator",
+    "multisample_disarm",
+    "multisample_disarm_midpoint",
     "reinforce_loo",
+    "reinforce_loo_midpoint",
     "reinmax",
     "sample",
     "sticks",
     "straight_through",
     "variance_loss",
+    "vimco",
 ]

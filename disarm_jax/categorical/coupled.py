@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from disarm_jax.categorical import distribution, formulas, trees
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, describe
+from disarm_jax.estimators.pairs import Pairing, each_with_each, halves
 
 
 def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
@@ -34,8 +35,9 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     def gradient(params, logits, z, noise, f_z):
         return formulas.reinforce_loo(logits, z, f_z)
 
+    pairs = Pairing(each_with_each, lambda params, logits, z, z_tilde: z - z_tilde)
     info = describe(reinforce_loo, num_samples)
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, event_ndim=2, info=info)
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, pairs=pairs, event_ndim=2, info=info)
 
 
 def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
@@ -99,6 +101,9 @@ def disarm_iw(*, num_pairs: int = 1) -> SampleEstimator:
     return _from_pairs(disarm_iw, num_pairs, trees.ascending_sticks)
 
 
+COUPLED = {"iw": disarm_iw, "sb": disarm_sb, "tree": disarm_tree}
+
+
 def _from_pairs(factory: Callable, num_pairs: int, make_tree: Callable) -> SampleEstimator:
     """Averages the formula of the factory's name over antithetic pairs along the tree that is made for the logits."""
     options.at_least("num_pairs", num_pairs, 1)
@@ -110,5 +115,15 @@ def _from_pairs(factory: Callable, num_pairs: int, make_tree: Callable) -> Sampl
     def gradient(params, logits, z, noise, f_z):
         return jnp.mean(formula(logits, *jnp.split(z, 2), *jnp.split(f_z, 2)), axis=0)
 
-    info = describe(factory, 2 * num_pairs)
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, event_ndim=2, info=info)
+    pairs, info = Pairing(halves, _factor(formula)), describe(factory, 2 * num_pairs)
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, pairs=pairs, event_ndim=2, info=info)
+
+
+def _factor(formula: Callable) -> Callable:
+    """Returns what multiplies ½ (f(z) − f(z̃)) in the formula of a pair."""
+
+    def factor(params, logits, z, z_tilde):
+        two = jnp.full(z.shape[:-2], 2, z.dtype)
+        return formula(logits, z, z_tilde, two, jnp.zeros_like(two))
+
+    return factor

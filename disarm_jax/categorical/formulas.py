@@ -12,9 +12,20 @@ import jax.numpy as jnp
 
 from disarm_jax import bernoulli
 from disarm_jax.categorical import distribution, trees
-from disarm_jax.formulas.arrays import covariance, prepare
+from disarm_jax.formulas import bounds
+from disarm_jax.formulas.arrays import check_samples, covariance, prepare
 
-__all__ = ["disarm_iw", "disarm_sb", "disarm_tree", "gumbel_softmax", "reinforce_loo", "reinmax", "straight_through"]
+__all__ = [
+    "disarm_iw",
+    "disarm_sb",
+    "disarm_tree",
+    "gumbel_softmax",
+    "multisample_disarm",
+    "reinforce_loo",
+    "reinmax",
+    "straight_through",
+    "vimco",
+]
 
 
 def reinforce_loo(logits: jax.Array, z: jax.Array, f_z: jax.Array) -> jax.Array:
@@ -119,6 +130,70 @@ def disarm_iw(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
     log_weight = jnp.where(rank == first, bernoulli.log_sigmoid(alpha), log_weight)
     weight = jnp.exp(jnp.sum(log_weight, axis=-1, keepdims=True))
     return (0.5 * (f_z - f_z_tilde)[..., None, None] * (z - z_tilde) * weight).astype(dtype)
+
+
+def vimco(logits: jax.Array, z: jax.Array, log_w: jax.Array, *, baseline: str = "arithmetic") -> jax.Array:
+    """VIMCO (Mnih & Rezende, 2016): Σ_k (L̂ − L̂^{−k}) ∂log q(z^k), as `disarm_jax.formulas.vimco` for bits.
+
+    Args:
+      logits: `[*batch, D, C]`.
+      z: `[K, *batch, D, C]`, independent samples, K ≥ 2.
+      log_w: `[K, *batch]`, log-weights of the samples.
+      baseline: "arithmetic" or "geometric".
+
+    Returns:
+      `[*batch, D, C]`, for the K-sample bound, without the pathwise term.
+
+    >>> z = jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> dj.categorical.formulas.vimco(jnp.zeros((1, 2)), z, jnp.array([2.0, 2.0]))
+    Array([[0., 0.]], dtype=float32)
+    """
+    bounds.check_baseline(baseline)
+    lifted, (z,), (log_w,), dtype = prepare(logits, (z,), (log_w,), event_ndim=2)
+    check_samples("vimco", z)
+    signal = bounds.vimco_signal(log_w, baseline)
+    return jnp.sum(signal[..., None, None] * distribution.score(lifted, z), axis=0).astype(dtype)
+
+
+def multisample_disarm(
+    logits: jax.Array,
+    z: jax.Array,
+    z_tilde: jax.Array,
+    log_w: jax.Array,
+    log_w_tilde: jax.Array,
+    *,
+    coupling: str = "iw",
+    configurations: str = "paper",
+) -> jax.Array:
+    """Coupled pairs applied locally to each sample of the bound, as `disarm_jax.formulas.multisample_disarm` for bits.
+
+    The estimate is the sum over the pairs of `disarm_iw`, `disarm_sb` or `disarm_tree` with the bounds that z^k and z̃^k
+    have among their companions in the place of f.
+
+    Args:
+      logits: `[*batch, D, C]`.
+      z, z_tilde: `[K, *batch, D, C]`, K pairs of the coupling.
+      log_w, log_w_tilde: `[K, *batch]`, their log-weights.
+      coupling: "iw", "sb" or "tree".
+      configurations: the choices of companions: "paper", "cyclic" or "all".
+
+    Returns:
+      `[*batch, D, C]`, for the K-sample bound, without the pathwise term.
+
+    >>> pair = jnp.array([[[1.0, 0.0, 0.0]]]), jnp.array([[[0.0, 0.0, 1.0]]])
+    >>> grad = dj.categorical.formulas.multisample_disarm(jnp.zeros((1, 3)), *pair, jnp.array([4.0]), jnp.array([2.0]))
+    >>> [f"{g:.2f}" for g in grad[0]]
+    ['0.67', '0.00', '-0.67']
+    """
+    if coupling not in COUPLINGS:
+        raise ValueError(f"unknown coupling {coupling!r}; accepted: {', '.join(COUPLINGS)}")
+    _, _, (wide, wide_tilde), _ = prepare(logits, (z, z_tilde), (log_w, log_w_tilde), event_ndim=2)
+    signal = bounds.pair_signal(wide, wide_tilde, configurations)
+    grads = COUPLINGS[coupling](logits, z, z_tilde, signal, -signal)
+    return jnp.sum(bernoulli.wide(grads), axis=0).astype(jnp.asarray(logits).dtype)
+
+
+COUPLINGS = {"iw": disarm_iw, "sb": disarm_sb, "tree": disarm_tree}
 
 
 def straight_through(logits: jax.Array, slope: jax.Array) -> jax.Array:

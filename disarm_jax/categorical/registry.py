@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from disarm_jax.categorical import coupled, straight_through
+from disarm_jax.categorical import coupled, midpoints, multisample, straight_through
 from disarm_jax.estimators.estimator import Estimator, EstimatorInfo
 from disarm_jax.estimators.registry import Registry
 
@@ -11,6 +11,13 @@ CLASSES = Registry(
     coupled.disarm_sb,
     coupled.disarm_tree,
     coupled.reinforce_loo,
+    midpoints.disarm_iw_midpoint,
+    midpoints.disarm_sb_midpoint,
+    midpoints.disarm_tree_midpoint,
+    midpoints.multisample_disarm_midpoint,
+    midpoints.reinforce_loo_midpoint,
+    multisample.multisample_disarm,
+    multisample.vimco,
     straight_through.gumbel_softmax,
     straight_through.reinmax,
     straight_through.straight_through,

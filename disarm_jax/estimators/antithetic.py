@@ -1,11 +1,14 @@
 """ARM and DisARM: antithetic pairs of samples, f as a black box."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
+from disarm_jax.estimators.pairs import Pairing, halves, weighted
 
 
 def arm(*, num_pairs: int = 1) -> SampleEstimator:
@@ -59,13 +62,16 @@ def disarm(*, num_pairs: int = 1) -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(f_b, 2)), axis=0)
 
-    def pair_weight(params, logits):
-        return jax.nn.sigmoid(jnp.abs(logits))
-
     info = describe(disarm, 2 * num_pairs)
     return SampleEstimator(
-        sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, pair_weight=pair_weight, info=info
+        sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, pairs=antithetic(), info=info
     )
+
+
+def antithetic(num_averaged: int = 1, companions: Callable | None = None) -> Pairing:
+    """Returns the pairing of `stacked_pairs`, for a mean over pairs times a number, or for a bound."""
+    weight = weighted(lambda params, logits: num_averaged * jax.nn.sigmoid(jnp.abs(logits)))
+    return Pairing(halves, weight, companions)
 
 
 def stacked_pairs(num_pairs: int) -> Sampler:

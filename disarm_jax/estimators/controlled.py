@@ -22,6 +22,7 @@ class AtSamples(NamedTuple):
       logits: `[*batch, D]`.
       samples: the base's.
       parts: inner(b) and b at the samples.
+      f_b: `[N, *batch]`, f at the samples.
       has_aux: whether f returns a pair.
     """
 
@@ -29,6 +30,7 @@ class AtSamples(NamedTuple):
     logits: jax.Array
     samples: Samples
     parts: Parts
+    f_b: jax.Array
     has_aux: bool
 
 
@@ -66,25 +68,27 @@ class Control(Protocol):
 class Controlled(Derived):
     """An estimator of samples with a control variate: base(f) − Σ_j λ_j term_j, unbiased for every λ if the base is.
 
-    `params` is `{"base": the base's, "scale": (λ_1, …)}`, learnt by descending `variance_loss`.
+    `params` is `{"base": the base's, "scale": (λ_1, …)}`, learnt by descending `variance_loss`, or the base's alone if
+    there are no scales to learn.
 
     Attributes:
       base: the estimator whose samples and formula are used.
       control: the terms.
-      init_scale: λ at the start.
+      init_scale: λ at the start; empty if the terms are subtracted as they are.
     """
 
     base: SampleEstimator
     control: Control
     init_scale: tuple[float, ...]
-    tunables: tuple[str, ...] = ("scale",)
     tuned_by_logits: bool = True
+    tunables: tuple[str, ...] = dataclasses.field(init=False, compare=False, repr=False)
     init: Init = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derives what follows from the parts. Raises TypeError or ValueError if they do not fit."""
         self.control.check(check_base(self.base))
         object.__setattr__(self, "event_ndim", self.base.event_ndim)
+        object.__setattr__(self, "tunables", ("scale",) if self.init_scale else self.base.tunables)
         object.__setattr__(self, "init", self.init_params)
         super().__post_init__()
 
@@ -93,50 +97,49 @@ class Controlled(Derived):
         """Whether the base's tunables change the distribution of the samples."""
         return self.base.moves_samples
 
-    def init_params(self, key: jax.Array, logits: jax.Array) -> dict:
+    def init_params(self, key: jax.Array, logits: jax.Array) -> Any:
         """Makes the base's tunables and the scales, float32 or wider."""
-        dtype = bernoulli.wide_dtype(self.check_logits(logits))
+        dtype, base = bernoulli.wide_dtype(self.check_logits(logits)), self.base.init(key, logits)
         scales = tuple(jnp.asarray(scale, dtype) for scale in self.init_scale)
-        return {"base": self.base.init(key, logits), "scale": scales}
+        return {"base": base, "scale": scales} if scales else base
 
     def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
         """Draws, evaluates f at the samples, and once more for the control variate."""
         logits = self.check_logits(logits, params)
         self.check_scales(params)
         base_key, control_key = split_if(self.control.random, key)
-        f, own = as_composed(f), base_params(params)
+        f, own = as_composed(f), self.base_params(params)
         samples = self.base.draw(own, base_key, logits)
-        parts = parts_at(f, samples.b)
+        parts = parts_at(f, samples.b, self.event_ndim)
         rows = self.base.rows_of(samples)
         f_b, aux = calling.evaluate(lambda parts: f.outer(*parts), parts, rows, has_aux)
-        grad = self.gradient(params, control_key, AtSamples(f, logits, samples, parts, has_aux), f_b)
+        grad = self.gradient(params, control_key, AtSamples(f, logits, samples, parts, f_b, has_aux))
         estimate = self.base.finish(logits, f_b, grad)
         return Outcome(estimate, logits, self.base.of_draws(aux), self.base.log_prob_of(own, logits, samples))
 
     def check_scales(self, params: Any) -> None:
         """Raises TypeError if there is not one scale for each term, or the base's tunables are missing."""
-        scales, num = params["scale"], len(self.init_scale)
+        scales, num = params["scale"] if self.init_scale else (), len(self.init_scale)
         if not isinstance(scales, tuple | list) or len(scales) != num:
             raise TypeError(f"params['scale'] of {self.name} must be a tuple of {num} numbers, got {scales!r}")
-        options.check_params(self.base.name, base_params(params), self.base.tunables)
+        options.check_params(self.base.name, self.base_params(params), self.base.tunables)
 
-    def gradient(self, params: Any, key: jax.Array | None, at: AtSamples, f_b: jax.Array) -> jax.Array:
-        """Returns the base's gradient from f_b `[N, *batch]` less the control variate; see `Control.terms`."""
-        own, alpha = base_params(params), bernoulli.stop_and_widen(at.logits)
-        around, parts = vary_like((at.logits, at.parts), f_b)  # under shard_map, f may differ between devices
-        constant, terms = self.control.terms(self, own, key, at._replace(logits=around, parts=parts))
-        wide_f, _ = calling.widen(lax.stop_gradient(f_b), at.logits)
+    def gradient(self, params: Any, key: jax.Array | None, at: AtSamples) -> jax.Array:
+        """Returns the base's gradient less the control variate; see `Control.terms`."""
+        own, alpha = self.base_params(params), bernoulli.stop_and_widen(at.logits)
+        around, parts = vary_like((at.logits, at.parts), at.f_b)  # under shard_map, f may differ between devices
+        wide_f, _ = calling.widen(lax.stop_gradient(at.f_b), at.logits)
+        constant, terms = self.control.terms(self, own, key, at._replace(logits=around, parts=parts, f_b=wide_f))
         if constant is not None:
             wide_f = wide_f - constant[None].astype(wide_f.dtype)
         grad = self.base.formula(own, alpha, *at.samples, wide_f)
-        for scale, term in zip(params["scale"], terms, strict=True):
+        for scale, term in zip(params["scale"] if self.init_scale else (1.0,), terms, strict=True):
             grad = grad - jnp.asarray(scale).astype(term.dtype) * term
         return grad
 
-
-def base_params(params: Any) -> Any:
-    """Returns the base's tunables; `params` may leave them out if there are none."""
-    return params.get("base", ())
+    def base_params(self, params: Any) -> Any:
+        """Returns the base's tunables; `params` with scales may leave them out if there are none."""
+        return params.get("base", ()) if self.init_scale else params
 
 
 def split_if(random: bool, key: jax.Array) -> tuple[jax.Array, jax.Array | None]:

@@ -3,6 +3,7 @@
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, describe
+from disarm_jax.estimators.pairs import Pairing, each_with_each, weighted
 
 
 def arms(*, num_samples: int = 4) -> SampleEstimator:
@@ -32,5 +33,6 @@ def arms(*, num_samples: int = 4) -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.arms(logits, b, f_b)
 
-    info = describe(arms, num_samples)
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, info=info)
+    weight = weighted(lambda params, logits: bernoulli.copula_weight(logits, num_samples))
+    pairs, info = Pairing(each_with_each, weight), describe(arms, num_samples)
+    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, pairs=pairs, info=info)

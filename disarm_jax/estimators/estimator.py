@@ -2,7 +2,7 @@
 
 `Estimator(init, apply)` is all that a custom estimator needs. The estimators of this package are records whose parts
 are visible: how they draw, their formula, their value, and what they are. `apply` and the verbs are derived from these
-parts, so that `dataclasses.replace` changes a part everywhere. `info`, `pair_weight`, `linear` and `of_differences` are
+parts, so that `dataclasses.replace` changes a part everywhere. `info`, `pairs`, `linear` and `of_differences` are
 statements about the sampler and the formula: change them together.
 """
 
@@ -20,6 +20,7 @@ from disarm_jax import bernoulli
 from disarm_jax.estimators import calling
 from disarm_jax.estimators.chain import Chain
 from disarm_jax.estimators.options import check_params
+from disarm_jax.estimators.pairs import Pairing
 
 
 class Estimate(NamedTuple):
@@ -310,8 +311,7 @@ class SampleEstimator(Derived):
       num_draws: how many of the N samples have the distribution q, the first ones; the rest, flips of them, are for the
         formula alone, not for the value and the auxiliary output. None: all.
       of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
-      pair_weight: for pairs b, b̃, stacked as `[b_1, …, b_P, b̃_1, …, b̃_P]`, with the formula ½ (f(b) − f(b̃)) (b − b̃) w
-        averaged over pairs: `(params, logits) -> w`. None: the estimator is not of this form.
+      pairs: how the samples form exchangeable pairs, of which the formula is a mean; None: it is not.
     """
 
     sampler: Sampler
@@ -321,7 +321,7 @@ class SampleEstimator(Derived):
     log_prob: Callable[[Any, jax.Array, jax.Array], jax.Array] | None = None
     num_draws: int | None = None
     of_differences: bool = False
-    pair_weight: Callable[[Any, jax.Array], jax.Array] | None = None
+    pairs: Pairing | None = None
 
     @property
     def of_bound(self) -> bool:

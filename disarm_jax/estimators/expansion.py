@@ -69,7 +69,7 @@ def expand(
     outer = outer_of(name, f, batch, has_aux)
     x, push, spread = _linearised(f, p, variance.astype(p.dtype), affine, moments)
     x, spread, pull = *lax.stop_gradient((x, spread)), jax.linear_transpose(push, p)
-    f_p, slope_of_x, curve = _averaged(outer, x, spread) if moments else _tangent(outer, x, order)
+    f_p, slope_of_x, curve = averaged(outer, x, spread, THREE_POINTS) if moments else tangent(outer, x, order)
     slope = lax.stop_gradient(pull(slope_of_x)[0].astype(alpha.dtype))
     gradients = (slope * variance,)
     if curve is not None:
@@ -114,8 +114,8 @@ def _linearised(
     return x, push, _first_row(moments(p[None], v[None]))[1] if moments else None
 
 
-def _tangent(outer_of_rows: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
-    """Returns value, slope, and product with the Hessian of outer at a."""
+def tangent(outer_of_rows: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
+    """Returns value, slope, and for the second order the product with the Hessian of outer, all at a."""
     outer, a = detached(lambda a: outer_of_rows(_rows(a))[0], a)
 
     def slope(a):
@@ -129,19 +129,27 @@ def _tangent(outer_of_rows: Callable, a: Any, order: int) -> tuple[jax.Array, An
     return f_p, slope_of_a, curve
 
 
-def _averaged(outer: Callable, a: Any, variance: Any) -> tuple[jax.Array, Any, Callable]:
-    """Does the same, averaged over independent normal numbers with means a; the mean curvature is a secant.
+# Nodes, in standard deviations from the mean, and weights. The last two nodes are those of the secant.
+THREE_POINTS = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # normal: exact up to the fifth degree
+TWO_POINTS = (1.0, -1.0), (1 / 2, 1 / 2)
 
-    The value is what is left of the mean of outer without that of h₂.
+
+def averaged(outer: Callable, a: Any, variance: Any, rule: tuple) -> tuple[jax.Array, Any, Callable]:
+    """Does what `tangent` does on average over independent numbers with means a; the mean curvature is a secant.
+
+    The value is what is left of the mean of outer without the term of second order.
     """
-    nodes, weights = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # exact up to the fifth degree
+    nodes, weights = rule
     std = jax.tree.map(lambda leaf, v: jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype), a, variance)
-    rows = jax.tree.map(lambda leaf, std: jnp.stack([leaf + node * std for node in nodes]), a, std)
-    found, pull = jax.vjp(*detached(outer, rows))
+
+    def at_nodes(leaf, std):  # no concatenation: XLA does not vectorise what comes after one
+        return leaf[None] + jnp.asarray(nodes, leaf.dtype).reshape(-1, *(1,) * leaf.ndim) * std[None]
+
+    found, pull = jax.vjp(*detached(outer, jax.tree.map(at_nodes, a, std)))
     (slopes,) = pull(jnp.ones_like(found))
     mean = lambda rows: sum(weight * row for weight, row in zip(weights, rows, strict=True))
-    distance = jax.tree.map(lambda std: (nodes[1] - nodes[2]) * jnp.where(std > 0, std, 1), std)
-    curvature = jax.tree.map(lambda rows, distance: (rows[1] - rows[2]) / distance, slopes, distance)
+    distance = jax.tree.map(lambda std: (nodes[-2] - nodes[-1]) * jnp.where(std > 0, std, 1), std)
+    curvature = jax.tree.map(lambda rows, distance: (rows[-2] - rows[-1]) / distance, slopes, distance)
     curve = functools.partial(jax.tree.map, jnp.multiply, curvature)
     of_second_order = 0.5 * _dot(std, curve(std), found.ndim - 1)
     return mean(found) - of_second_order.astype(found.dtype), jax.tree.map(mean, slopes), curve

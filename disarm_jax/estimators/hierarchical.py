@@ -21,7 +21,7 @@ from jax import lax
 from disarm_jax import bernoulli
 from disarm_jax.estimators import calling, options
 from disarm_jax.estimators.chain import Chain, chain_keys, check_chain
-from disarm_jax.estimators.controlled import AtSamples, Control, Controlled, base_params, split_if
+from disarm_jax.estimators.controlled import AtSamples, Control, Controlled, split_if
 from disarm_jax.estimators.estimator import (
     Derived,
     Estimate,
@@ -119,7 +119,7 @@ class HierarchicalEstimator(Derived):
         params = self._params_of_layers(params, depth)
         controlled = self.base if isinstance(self.base, Controlled) else None
         base_key, control_key = split_if(controlled is not None and controlled.control.random, key)
-        own = [base_params(p) if controlled else p for p in params]
+        own = [controlled.base_params(p) if controlled else p for p in params]
         drawn = _draw(self.sampling, own, base_key, chain)
         f_b, aux, parts = _evaluate(f, drawn, has_aux)
         grads, log_probs = [], []
@@ -137,8 +137,8 @@ class HierarchicalEstimator(Derived):
                 else:
                     of_group = functools.partial(drawn.group, t)
                     group = Parts(jax.tree.map(of_group, lax.stop_gradient(parts[t])), samples.b)
-                at = AtSamples(part, trunk_logits, samples, group, has_aux and parts is None)
-                grad = controlled.gradient(params[t], control_keys[t], at, f_group)
+                at = AtSamples(part, trunk_logits, samples, group, f_group, has_aux and parts is None)
+                grad = controlled.gradient(params[t], control_keys[t], at)
             grads.append(calling.finish(grad, trunk_logits))
             log_probs.append(self.sampling.log_prob_of(own[t], trunk_logits, samples))
         of_draws = functools.partial(drawn.draws, self.sampling.num_draws)

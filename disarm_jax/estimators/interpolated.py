@@ -10,6 +10,7 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import EstimatorInfo, Formula, SampleEstimator, Sampler, describe
+from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, weighted
 
 
 def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
@@ -51,12 +52,9 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     def log_prob(params, logits, b):
         return jnp.sum(bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta=beta_of(params)), axis=(0, -1))
 
-    def pair_weight(params, logits):
-        likely, beta = jax.nn.sigmoid(jnp.abs(logits)), beta_of(params).astype(logits.dtype)
-        return likely / (beta + (1 - beta) * likely)
-
+    pairs = Pairing(halves, _mixed(lambda logits: jax.nn.sigmoid(jnp.abs(logits))))
     info = describe(interpolated, 2 * num_pairs)
-    return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, info, pair_weight)
+    return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, pairs, info)
 
 
 def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
@@ -94,8 +92,9 @@ def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimen
     def log_prob(params, logits, b):
         return jnp.sum(bernoulli.interpolated_copula_log_prob(logits, b, beta_of(params)), axis=-1)
 
+    pairs = Pairing(each_with_each, _mixed(lambda logits: bernoulli.copula_weight(logits, num_samples)))
     info = describe(arms_interpolated, num_samples)
-    return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, info)
+    return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, pairs, info)
 
 
 def beta_of(params: Any) -> jax.Array:
@@ -104,14 +103,24 @@ def beta_of(params: Any) -> jax.Array:
     return lax.stop_gradient(jnp.clip(beta, 0, 1)) + (beta - lax.stop_gradient(beta))
 
 
+def _mixed(coupled: Callable[[jax.Array], jax.Array]) -> Callable:
+    """Returns the factor (b − b̃) p(1−p)/c of pairs that are coupled with probability β, from that at β = 1."""
+
+    def weight(params, logits):
+        at_one, beta = coupled(logits), beta_of(params).astype(logits.dtype)
+        return at_one / (beta + (1 - beta) * at_one)
+
+    return weighted(weight)
+
+
 def _tunable_coupling(
     init_beta: float,
     per_dimension: bool,
     sampler: Sampler,
     formula: Formula,
     log_prob: Callable,
+    pairs: Pairing,
     info: EstimatorInfo,
-    pair_weight: Callable | None = None,
 ) -> SampleEstimator:
     """Makes an estimator whose β is part of the distribution of its samples; the arguments are its parts."""
     options.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
@@ -127,7 +136,7 @@ def _tunable_coupling(
         formula=formula,
         log_prob=log_prob,
         of_differences=True,
-        pair_weight=pair_weight,
+        pairs=pairs,
         tunables=("beta",),
         info=info,
     )

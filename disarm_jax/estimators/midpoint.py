@@ -1,147 +1,304 @@
-"""Control variates from the slope of f at the midpoint of each pair of samples.
+"""Control variates from what is known of f at the midpoint of each pair of samples.
 
-Let c = (b + b̃)/2 and ε = b − b̃ for a pair whose coordinates are independent and exchangeable. Given c, the signs ε_i of
-the bits that differ, those with c_i = ½, are fair coins, independent of each other. So for any g that depends on the
-pair through c alone
+Let c = (b + b̃)/2 and d = (b − b̃)/2 for a pair whose variables are independent and exchangeable. Given the unordered
+pairs {b_i, b̃_i} of all variables, which of the two is b_i is decided by fair coins, independent of each other: the
+signs of the d_i. So for a pair estimator with the gradient ½ (f(b) − f(b̃)) h_i,
 
-    ½ w_i ε_i Σ_{k≠i} g_k ε_k
+    ½ h_i R_i
 
-has mean zero. With g = ∇f(c) it is the first-order noise that the other bits leave in bit i of a pair estimator
-½ (f(b) − f(b̃)) w_i ε_i. There is none of second order to take away: b and b̃ lie opposite each other around c, and terms
-of even order cancel, whatever p is. That a baseline for coordinate i may depend on the other coordinates was used by
-Wu et al. (2018, arXiv 1803.07246); to condition on the midpoint is ours.
+has mean zero for every R_i that depends on the unordered pairs and on the coins of the other variables. The best one is
+the mean of f(b) − f(b̃) given all but coin i. To first order it is 2 Σ_{k≠i} g_k·d_k with g = ∇f(c), and there is
+nothing of second order in it: b and b̃ lie opposite each other around c, and terms of even order cancel.
+
+In a multi-sample bound, f = log w goes through φ(ℓ) = log(e^A + e^ℓ), where e^A are the summed weights of companions.
+The mean is then that of φ(ℓ(b)) − φ(ℓ(b̃)). φ is kept as it is and only ℓ approximated: with the odd part of ℓ as above
+and its even part m, both without coin i,
+
+    R_i = φ(m_i + Σ_{k≠i} g_k·d_k) − φ(m_i − Σ_{k≠i} g_k·d_k),   m_i = m + ½ dᵀHd − d_i·(Hd)_i + d_i·H_ii d_i,
+
+with m = ℓ(c), less the mean of ½ dᵀHd where that is an average, and H the curvature of ℓ at c.
+
+That a baseline for coordinate i may depend on the other coordinates was used by Wu et al. (2018, arXiv 1803.07246); to
+condition on the unordered pair is ours.
 """
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.estimators import antithetic, options
+from disarm_jax.estimators import antithetic, calling, options
 from disarm_jax.estimators.controlled import AtSamples, Controlled, check_base
 from disarm_jax.estimators.estimator import Estimator, SampleEstimator, describe
+from disarm_jax.estimators.expansion import TWO_POINTS, averaged, tangent
 from disarm_jax.estimators.first_order import detached, vary_like
+from disarm_jax.estimators.pairs import Pairing
 from disarm_jax.formulas.arrays import row_sums
-from disarm_jax.structure import Composed, Parts, moments_of, outer_of
+from disarm_jax.structure import MLP, Composed, Parts, outer_of, pair_moments_of, parts_at
+
+OWN_WEIGHT = 0.25  # of a row in its own λ, as one that nothing was predicted for; every other row counts 1
 
 
-def midpoint(base: Estimator, *, init_scale: float = 1.0) -> Controlled:
-    """Subtracts from a pair estimator the first-order noise that the other bits leave in each bit.
+def midpoint(base: Estimator, *, init_scale: float | None = None) -> Controlled:
+    """Subtracts from an estimator made of pairs the noise that the other variables leave in each variable.
 
-    ½ (f(b) − f(b̃) − λ Σ_{k≠i} g_k (b_k − b̃_k)) (b_i − b̃_i) w_i, averaged over pairs, with w_i the base's weight and g
-    the slope of f at (b + b̃)/2. Unbiased for every λ; terms of even order cancel in the pair. The base's evaluations of
-    f, and one between the samples of each pair, where f is differentiated and so must be pure: at ½ in bits that
-    differ, at 0 or 1 in the others. For an f that is `Composed` with an affine inner that one costs next to nothing but
-    the product that takes the slope back to the bits; if inner knows its moments, g is the mean slope over what
-    inner(b) may be given the midpoint, which follows f further than a tangent.
+    ½ (f(b) − f(b̃) − λ Σ_{k≠i} g_k·(b_k − b̃_k)) h_i, averaged over pairs, with ½ (f(b) − f(b̃)) h the base and g the
+    gradient of f at (b + b̃)/2. Unbiased for every λ; terms of even order cancel in the pair. For a multi-sample bound,
+    f(b) − f(b̃) and what is subtracted go through the log-sum-exp with the companions of the pair; this also takes the
+    curvature of f at the midpoint, and so its second derivative. The base's evaluations of f, and one between the
+    samples of each pair, where f is differentiated and so must be pure. For an f that is `Composed` with an affine
+    inner that one costs next to nothing but the product that takes the slope back to the variables; if inner knows its
+    moments, g is the mean slope over what inner(b) may be given the midpoint, which follows f further than a tangent.
 
-    `params` is `{"base": the base's, "scale": (λ,)}`, learnt by descending `variance_loss`.
+    There is nothing to learn: the λ of a row, between 0 and 1, is how well the other rows of the batch are predicted in
+    the same draw, and `params` are the base's, `()` for most. A single row predicts another pair around its midpoint
+    instead, for two more evaluations. With an `init_scale`, λ is learnt: `params` is `{"base": the base's,
+    "scale": (λ,)}`, learnt by descending `variance_loss`.
 
     Paper: disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoint of a pair
     Advice: When f is smooth between 0 and 1, of many bits: an eighth of the variance or less, 1.2 times the time.
 
     Args:
-      base: `disarm`, `interpolated`, or `reinforce_loo` with two samples.
-      init_scale: λ at the start.
+      base: an estimator made of exchangeable pairs: `disarm`, `reinforce_loo`, `interpolated`, `arms`,
+        `arms_interpolated`; for bounds `multisample_disarm`, `multisample_arms`; for classes `reinforce_loo`,
+        `disarm_sb`, `disarm_tree`, `disarm_iw`, `multisample_disarm`. Of n coupled samples all n (n − 1)/2 pairs are
+        taken.
+      init_scale: λ at the start, if it is to be learnt. None takes it from the batch; but where tunables of the base
+        change the distribution of the samples None is 1, because the loss that they are learnt by counts rows one by
+        one.
 
     Example:
-      >>> est = dj.midpoint(dj.disarm())
-      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
-      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: b.sum(-1) ** 2)
-      >>> out.grad[0]  # at p = ½ all bits differ, and the gradient of a quadratic f is exact
-      Array([0.75, 0.75, 0.75], dtype=float32)
+      >>> est = dj.midpoint(dj.arms(num_samples=3))
+      >>> f = lambda b: (b.sum(-1) - 0.7) ** 2
+      >>> dj.expectation(est)((), jax.random.key(0), jnp.zeros((5, 3)), f).shape
+      (5,)
     """
     pairs = check_base(base)
-    info, scales = pairs.info, (options.finite("init_scale", init_scale),)
+    if init_scale is None and pairs.moves_samples:
+        init_scale = 1.0
+    learnt = () if init_scale is None else (options.finite("init_scale", init_scale),)
+    info = pairs.info
     if info is not None and isinstance(info.evaluations, int):  # it is a text only for bases that are not made of pairs
-        evaluations = info.evaluations + info.evaluations // 2
-        info = describe(midpoint, evaluations, needs_grad=True)._replace(name=f"{info.name}_midpoint")
-    return Controlled(base=pairs, control=_AtTheMidpoint(), init_scale=scales, info=info)
+        evaluations = info.evaluations + pairing_of(pairs).count(info.evaluations)
+        found = describe(midpoint, evaluations, objective=info.objective, needs_grad=True)
+        info = found._replace(name=f"{info.name}_midpoint")
+    return Controlled(base=pairs, control=_AtTheMidpoint(), init_scale=learnt, info=info)
 
 
-def disarm_midpoint(*, num_pairs: int = 1, init_scale: float = 1.0) -> Controlled:
-    """DisARM less the first-order noise that the other bits leave in each bit: `midpoint(disarm(num_pairs=…))`.
+def disarm_midpoint(*, num_pairs: int = 1, init_scale: float | None = None) -> Controlled:
+    """DisARM less the noise that the other bits leave in each bit: `midpoint(disarm(num_pairs=…))`.
 
     Args:
       num_pairs: number of antithetic pairs, independent of each other.
-      init_scale: λ at the start.
+      init_scale: as in `midpoint`.
 
     Example:
-      >>> est = dj.disarm_midpoint()
-      >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
-      >>> out = est.apply(params, jax.random.key(1), jnp.zeros((5, 3)), lambda b: (b**2).sum(-1))
+      >>> f = lambda b: (b**2).sum(-1)
+      >>> out = dj.disarm_midpoint().apply((), jax.random.key(1), jnp.zeros((5, 3)), f)
       >>> out.value.shape, out.grad.shape
       ((5,), (5, 3))
     """
     return midpoint(antithetic.disarm(num_pairs=num_pairs), init_scale=init_scale)
 
 
+def pairing_of(base: SampleEstimator) -> Pairing:
+    """Returns how the samples form pairs. Raises ValueError if they do not."""
+    if base.pairs is None:
+        raise ValueError(
+            f"base must be made of exchangeable pairs, got {base.name}; accepted: disarm, reinforce_loo, interpolated, "
+            "arms, arms_interpolated, multisample_disarm, multisample_arms; of dj.categorical: reinforce_loo, "
+            "disarm_sb, disarm_tree, disarm_iw, multisample_disarm"
+        )
+    return base.pairs
+
+
 class _AtTheMidpoint:
-    """The first-order noise of the other bits, from the slope at the midpoint."""
+    """The noise of the other variables, from f at the midpoint."""
 
     random = False
 
     def check(self, base: SampleEstimator) -> None:
         """Raises ValueError if the base is not made of pairs."""
-        if base.pair_weight is None:
-            raise ValueError(
-                f"base must be made of exchangeable pairs, got {base.name}; accepted: disarm, interpolated, and "
-                "reinforce_loo with two samples"
-            )
+        pairing_of(base)
 
     def point(self, logits: jax.Array, b: jax.Array) -> jax.Array:
-        """Returns the midpoint of the first pair; in a chain there is one."""
-        return jnp.mean(b[:: len(b) // 2], axis=0)
+        """Returns the mean of a layer's samples, which tells nothing of the order of any two of them."""
+        return jnp.mean(b, axis=0)
 
     def terms(self, est: Controlled, params: Any, key: jax.Array | None, at: AtSamples) -> tuple[None, list[jax.Array]]:
-        """Returns ½ w_i ε_i Σ_{k≠i} g_k ε_k, averaged over pairs."""
-        f, logits, samples, parts, has_aux = at
-        alpha = bernoulli.stop_and_widen(logits)
-        slope = slope_between(est.name, f, parts, has_aux=has_aux).astype(alpha.dtype)
-        b, b_tilde = jnp.split(samples.b.astype(alpha.dtype), 2)
-        sign = b - b_tilde
-        linear = jnp.where(sign == 0, 0, slope * sign)  # where the bits agree f may have no finite slope
-        others = row_sums(linear)[..., None] - linear
-        assert est.base.pair_weight is not None  # see check
-        weight = est.base.pair_weight(params, alpha)
-        return None, [jnp.mean(0.5 * others * sign * weight[None], axis=0)]
+        """Returns ½ h_i R_i, averaged over pairs, and times λ unless that is learnt."""
+        base, alpha = est.base, bernoulli.stop_and_widen(at.logits)
+        pairs, event_ndim = pairing_of(base), base.event_ndim
+        first, second = (jax.tree.map(lambda x, n=n: pairs.split(x)[n], at.parts) for n in (0, 1))
+        sets = None if pairs.companions is None else pairs.companions(at.f_b).astype(alpha.dtype)
+        order = 1 if sets is None else 2
+        value, odd, even, own = around_midpoints(est.name, at.f, first, second, order, event_ndim, has_aux=at.has_aux)
+        total, middle = row_sums(odd), value + 0.5 * row_sums(even)
+        others = total[..., None] - odd
+        without_own = middle[..., None] - even + own
+        noise = difference(None if sets is None else sets[..., None], without_own, others)
+        if not est.init_scale:
+            steepness = 2 if sets is None else 2 * jnp.mean(jax.nn.sigmoid(value[None] - sets), axis=0)
+            typical = steepness**2 * jnp.sum(odd**2, axis=-1)  # of what is predicted, whatever the coins are
+            if math.prod(total.shape[1:]) > 1:
+                f_b, f_b_tilde = (x.astype(alpha.dtype) for x in pairs.split(at.f_b))
+                found = difference(sets, 0.5 * (f_b + f_b_tilde), 0.5 * (f_b - f_b_tilde))
+                scale = scale_of_rows(difference(sets, middle, total), found, typical)
+            else:
+                half, middle, total = _another_pair(at.f, first.b, second.b, odd, event_ndim, at.has_aux)
+                found, predicted = difference(sets, middle, half), difference(sets, middle, total)
+                scale = shrunk_slope(predicted * found, predicted**2, typical)
+            noise = noise * scale[..., None]
+        factor = pairs.factor(params, alpha, first.b.astype(alpha.dtype), second.b.astype(alpha.dtype))
+        noise = noise[..., None] if event_ndim == 2 else noise
+        return None, [jnp.mean(0.5 * noise * factor, axis=0)]
 
 
-def slope_between(name: str, f: Composed, pairs: Parts, *, has_aux: bool = False) -> jax.Array:
-    """Returns the slope of f between the samples of each pair, `[P, *batch, D]`; no derivative passes through it.
+def difference(sets: jax.Array | None, middle: jax.Array, half: jax.Array) -> jax.Array:
+    """Returns the mean over A of φ(m + h) − φ(m − h), φ(ℓ) = log(e^A + e^ℓ).
 
-    It sees midpoints alone. Given these, the bits have the means c, and the variances ¼ where they differ; with moments
-    it is the mean of outer's slopes at one standard deviation of inner(b) on either side.
+    Args:
+      sets: A, `[sets, P, …]`, may be −∞. None: φ(ℓ) = ℓ.
+      middle: m, `[P, …]`.
+      half: h, `[P, …]`.
+    """
+    if sets is None:
+        return 2 * half
+
+    def among(companions):
+        y = companions - middle
+        return bernoulli.softplus(y - half) - bernoulli.softplus(y + half)
+
+    total = among(sets[0])
+    if len(sets) > 2:  # one after the other: there may be thousands
+        total, _ = lax.scan(lambda total, companions: (total + among(companions), None), total, sets[1:])
+    elif len(sets) == 2:
+        total = total + among(sets[1])
+    return 2 * half + total / len(sets)
+
+
+def scale_of_rows(predicted: jax.Array, found: jax.Array, typical: jax.Array) -> jax.Array:
+    """Returns λ of each row, `[1, *batch]`, from all other rows, so that it is independent of the row's own coins.
+
+    Rows that are not finite are left out.
+
+    Args:
+      predicted: `[P, *batch]`, the differences that were predicted.
+      found: `[P, *batch]`, those that were found.
+      typical: `[P, *batch]`, the mean square of what is predicted, given the midpoint.
+    """
+
+    def of_others(x):
+        by_row = jnp.sum(x, axis=0, keepdims=True)
+        by_row = jnp.where(jnp.isfinite(by_row), by_row, 0)
+        return jnp.sum(by_row) - by_row  # where one row dominates digits are lost, but there its own weight does, too
+
+    return shrunk_slope(of_others(predicted * found), of_others(predicted**2), jnp.sum(typical, axis=0, keepdims=True))
+
+
+def shrunk_slope(product: jax.Array, square: jax.Array, typical: jax.Array) -> jax.Array:
+    """Returns λ between 0 and 1: the least-squares slope of what was found on what was predicted.
+
+    It is shrunk towards 0 where more is predicted for a pair than for those that the slope is known from: a few pairs
+    may suit badly, and a large λ would then do harm.
+
+    Args:
+      product: Σ predicted · found.
+      square: Σ predicted².
+      typical: predicted² of the pairs that λ is for.
+    """
+    square = square + OWN_WEIGHT * typical
+    return jnp.clip(product / jnp.where(square > 0, square, 1), 0, 1)
+
+
+def _another_pair(
+    f: Composed, b: jax.Array, b_tilde: jax.Array, odd: jax.Array, event_ndim: int, has_aux: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns half the difference and the mean of f at another pair around each midpoint, and the half predicted.
+
+    Which of its two values a variable has in which sample is fixed, so that it tells nothing of the coins.
+    """
+    middle, half = 0.5 * (b + b_tilde), 0.5 * (b - b_tilde)
+    order = bernoulli.lift(jnp.arange(b.shape[-1], 0, -1, dtype=half.dtype), half.ndim)
+    upwards = jnp.sign(jnp.sum(half * order, axis=-1) if event_ndim == 2 else half)
+    fixed = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0], upwards.shape[-1]), half.dtype)
+    coin = upwards * bernoulli.lift(fixed, upwards.ndim)
+    half = half * (coin[..., None] if event_ndim == 2 else coin)
+    points = parts_at(f, jnp.concatenate([middle + half, middle - half]), event_ndim)
+    f_b, _ = calling.evaluate(lambda parts: f.outer(*parts), points, (2 * len(b), *odd.shape[1:-1]), has_aux)
+    above, below = jnp.split(lax.stop_gradient(f_b).astype(odd.dtype), 2)
+    return 0.5 * (above - below), 0.5 * (above + below), row_sums(odd * coin.astype(odd.dtype))
+
+
+class Around(NamedTuple):
+    """What is known of f at the midpoints of pairs, in float32 or wider; no derivative passes through any of it.
+
+    Attributes:
+      value: `[P, *batch]`, m: f at the midpoint, or what an average has in its place.
+      odd: `[P, *batch, D]`, g_i·d_i.
+      even: `[P, *batch, D]`, d_i·(Hd)_i; 0 for the first order.
+      own: `[P, *batch, D]`, d_i·H_ii d_i where it is cheap to have, else 0.
+    """
+
+    value: jax.Array
+    odd: jax.Array
+    even: jax.Array
+    own: jax.Array
+
+
+def around_midpoints(
+    name: str, f: Composed, first: Parts, second: Parts, order: int, event_ndim: int, *, has_aux: bool = False
+) -> Around:
+    """Expands f between the samples of each pair: one call of outer, and one of inner or of its moments.
+
+    With moments, slope and curvature are the mean and the secant of outer's slopes at one standard deviation of
+    inner(b) on either side, given the midpoint.
 
     Args:
       name: of the estimator, for errors.
       f: outer and inner.
-      pairs: inner(b) and b at the samples, `[2P, *batch, …]`, first every b, then every b̃.
+      first, second: inner(b) and b of the members of each pair, `[P, *batch, …]`.
+      order: 1, or 2 for the curvature.
+      event_ndim: 1 for bits, 2 for classes.
       has_aux: whether f returns a pair.
     """
-    b, b_tilde = jnp.split(pairs.b, 2)
-    middle, variance = 0.5 * (b + b_tilde), 0.25 * (b - b_tilde) ** 2
-    moments, affine = moments_of(f), f.is_affine(middle)
-    if moments and not affine:
-        x, pull, spread = jax.vjp(*detached(lambda c: moments(c, variance), middle), has_aux=True)
-    else:
-        x, pull = jax.vjp(*detached(lambda c: Parts(f.inner(c), c), middle))
-        spread = moments(middle, variance)[1] if moments else None
+    first, second = lax.stop_gradient((first, second))
+    middle, half = 0.5 * (first.b + second.b), 0.5 * (first.b - second.b)
+    moments, affine = pair_moments_of(f, event_ndim), f.is_affine(middle)
+
+    def expand(c):
+        return moments(c, half) if moments and not affine else (Parts(f.inner(c), c), None)
+
+    mean, _ = detached(expand, middle)
+    x, pull, spread = jax.vjp(mean, middle, has_aux=True)
     if affine:
-        x = x._replace(a=jax.tree.map(lambda rows: 0.5 * sum(jnp.split(rows, 2)), pairs.a))
-    points = lax.stop_gradient(x if spread is None else jax.tree.map(_on_either_side, x, spread))
-    outer = outer_of(name, f, b.shape[1:-1], has_aux)
-    found, pull_outer = jax.vjp(*detached(outer, vary_like(points, middle)))
-    (slope_of_x,) = pull_outer(jnp.full_like(found, len(b) / len(found)))
-    if spread is not None:
-        slope_of_x = jax.tree.map(lambda leaf: sum(jnp.split(leaf, 2)), slope_of_x)
-    return lax.stop_gradient(pull(slope_of_x)[0])
+        x = x._replace(a=jax.tree.map(lambda a, a_tilde: 0.5 * (a + a_tilde), first.a, second.a))
+        spread = moments(middle, half)[1] if moments else None
+    x, spread = lax.stop_gradient(vary_like((x, spread), middle))
+    rows = middle.shape[: middle.ndim - event_ndim]
+    outer_of_rows = outer_of(name, f, rows[1:], has_aux)
 
+    def outer(parts):
+        return outer_of_rows(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)).reshape(-1, *rows)
 
-def _on_either_side(mean: jax.Array, variance: jax.Array) -> jax.Array:
-    """Returns mean + std, then mean − std, without a concatenation: XLA does not vectorise what comes after one."""
-    std = jnp.sqrt(jnp.maximum(variance, 0)).astype(mean.dtype)
-    signs = jnp.array([1, -1], mean.dtype).reshape(2, *(1,) * mean.ndim)
-    return (mean[None] + signs * std[None]).reshape(-1, *mean.shape[1:])
+    def along(slope):
+        inner = bernoulli.wide(jnp.where(half == 0, 0, slope * half))  # f may have no finite slope where b and b̃ agree
+        return jnp.sum(inner, axis=-1) if event_ndim == 2 else inner
+
+    value, slope, curve = tangent(outer, x, order) if spread is None else averaged(outer, x, spread, TWO_POINTS)
+    value, odd = bernoulli.wide(value), along(pull(slope)[0])
+    if curve is None:
+        return lax.stop_gradient(Around(value, odd, jnp.zeros_like(odd), jnp.zeros_like(odd)))
+    if affine:
+        delta = Parts(jax.tree.map(lambda a, a_tilde: 0.5 * (a - a_tilde), first.a, second.a), half)
+    else:
+        _, delta, _ = jax.jvp(mean, (middle,), (half,), has_aux=True)
+    even, own = along(pull(curve(delta))[0]), jnp.zeros_like(odd)
+    if spread is not None and affine and isinstance(f.inner, MLP) and len(f.inner.layers) == 1:
+        curvature = curve(jax.tree.map(jnp.ones_like, x))
+        own = along(curvature.b * half) + bernoulli.wide(f.inner.own_curvature(curvature.a, half))
+    return lax.stop_gradient(Around(value, odd, even, own))

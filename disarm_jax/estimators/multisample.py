@@ -7,15 +7,17 @@ ordinary derivative of `value` (as in `disarm_jax.expectation`).
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from disarm_jax import bernoulli, formulas
-from disarm_jax.estimators import options
-from disarm_jax.estimators.antithetic import stacked_pairs
+from disarm_jax.estimators import antithetic, options
 from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, describe
+from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, weighted
 from disarm_jax.estimators.score_function import independent
+from disarm_jax.formulas import bounds
 
 
 def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 1) -> SampleEstimator:
@@ -45,24 +47,13 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     formulas.check_baseline(baseline)
     options.at_least("repeats", repeats, 1)
 
-    def by_repeat(array):
-        return array.reshape(repeats, num_samples, *array.shape[1:])
-
-    def gradient(params, logits, b, noise, log_w):
-        def one_repeat(b, log_w):
-            return formulas.vimco(logits, b, log_w, baseline=baseline)
-
-        return jnp.mean(jax.vmap(one_repeat)(by_repeat(b), by_repeat(log_w)), axis=0)
-
-    def value(log_w):
-        return jnp.mean(jax.vmap(formulas.bound)(by_repeat(log_w)), axis=0)
-
     def linear(params, logits, b, noise, h_b):
         return formulas.reinforce_loo(logits, b, h_b)
 
+    formula = functools.partial(formulas.vimco, baseline=baseline)
     info = describe(vimco, num_samples * repeats, objective="bound")
     sampler = independent(num_samples * repeats)
-    return SampleEstimator(sampler=sampler, formula=gradient, value=value, linear=linear, info=info)
+    return bound_of_repeats(repeats, formula, sampler=sampler, linear=linear, info=info)
 
 
 def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> SampleEstimator:
@@ -92,7 +83,8 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
     formulas.check_configurations(configurations, options.at_least("num_pairs", num_pairs, 1))
     info = describe(multisample_disarm, 2 * num_pairs, objective="bound")
     formula = functools.partial(formulas.multisample_disarm, configurations=configurations)
-    return _bound_of_pairs(num_pairs, formula, info)
+    pairs = antithetic.antithetic(num_pairs, lambda log_w: bounds.companions(*halves(log_w), configurations))
+    return _local_disarm(num_pairs, formula, info, pairs)
 
 
 def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEstimator:
@@ -139,8 +131,19 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEsti
         of_group = jax.vmap(lambda b, h_b: formulas.arms(logits, b, h_b), in_axes=1)
         return jnp.mean(of_group(by_group(b), by_group(h_b)), axis=0)
 
+    def split(samples):
+        first, second = each_with_each(by_group(samples))
+        return first.reshape(-1, *samples.shape[1:]), second.reshape(-1, *samples.shape[1:])
+
+    def companions(log_w):
+        by_set = jax.vmap(bounds.leave_one_out)(by_group(log_w))
+        num_pairs = group_size * (group_size - 1) // 2  # in each group, each with the same companions
+        return jnp.tile(by_set, (1, num_pairs, *(1,) * (by_set.ndim - 2)))
+
+    weight = weighted(lambda params, logits: num_samples * bernoulli.copula_weight(logits, group_size))
+    pairs = Pairing(split, weight, companions)
     info = describe(multisample_arms, num_samples * group_size, objective="bound")
-    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear, info=info)
+    return SampleEstimator(sampler=draw, formula=gradient, value=value, linear=linear, pairs=pairs, info=info)
 
 
 def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
@@ -165,10 +168,26 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
       ((7,), (7, 3))
     """
     info = describe(naive_multisample_disarm, 2 * options.at_least("num_pairs", num_pairs, 1), objective="bound")
-    return _bound_of_pairs(num_pairs, formulas.naive_multisample_disarm, info)
+    return _local_disarm(num_pairs, formulas.naive_multisample_disarm, info)
 
 
-def _bound_of_pairs(num_pairs: int, formula: Callable, info: EstimatorInfo) -> SampleEstimator:
+def _local_disarm(
+    num_pairs: int, formula: Callable, info: EstimatorInfo, pairs: Pairing | None = None
+) -> SampleEstimator:
+    def linear(params, logits, b, noise, h_b):
+        return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(h_b, 2)), axis=0)
+
+    sampler = antithetic.stacked_pairs(num_pairs)
+    return bound_of_pairs(formula, sampler=sampler, linear=linear, pairs=pairs, info=info)
+
+
+def bound_of_pairs(formula: Callable, **parts: Any) -> SampleEstimator:
+    """Makes an estimator of the bound from pairs stacked as [b_1, …, b_K, b̃_1, …, b̃_K].
+
+    Args:
+      formula: `(logits, b, b_tilde, log_w, log_w_tilde) -> grad`.
+      **parts: the other parts of the `SampleEstimator`.
+    """
 
     def gradient(params, logits, b, noise, log_w):
         return formula(logits, *jnp.split(b, 2), *jnp.split(log_w, 2))
@@ -177,8 +196,26 @@ def _bound_of_pairs(num_pairs: int, formula: Callable, info: EstimatorInfo) -> S
         log_w, log_w_tilde = jnp.split(log_w, 2)
         return 0.5 * (formulas.bound(log_w) + formulas.bound(log_w_tilde))
 
-    def linear(params, logits, b, noise, h_b):
-        return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(h_b, 2)), axis=0)
+    return SampleEstimator(formula=gradient, value=value, **parts)
 
-    sampler = stacked_pairs(num_pairs)
-    return SampleEstimator(sampler=sampler, formula=gradient, value=value, linear=linear, info=info)
+
+def bound_of_repeats(repeats: int, formula: Callable, **parts: Any) -> SampleEstimator:
+    """Makes an estimator of the bound that averages several independent estimates.
+
+    Args:
+      repeats: how many, each of as many samples.
+      formula: `(logits, b, log_w) -> grad`.
+      **parts: the other parts of the `SampleEstimator`.
+    """
+
+    def by_repeat(array):
+        return array.reshape(repeats, -1, *array.shape[1:])
+
+    def gradient(params, logits, b, noise, log_w):
+        one_repeat = functools.partial(formula, logits)
+        return jnp.mean(jax.vmap(one_repeat)(by_repeat(b), by_repeat(log_w)), axis=0)
+
+    def value(log_w):
+        return jnp.mean(jax.vmap(formulas.bound)(by_repeat(log_w)), axis=0)
+
+    return SampleEstimator(formula=gradient, value=value, **parts)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
+from disarm_jax.estimators.pairs import Pairing, each_with_each, weighted
 
 
 def reinforce(*, num_samples: int = 1) -> SampleEstimator:
@@ -56,17 +57,9 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     def gradient(params, logits, b, noise, f_b):
         return formulas.reinforce_loo(logits, b, f_b)
 
-    def pair_weight(params, logits):
-        return jnp.ones_like(logits)
-
-    info = describe(reinforce_loo, num_samples)
-    return SampleEstimator(
-        sampler=independent(num_samples),
-        formula=gradient,
-        of_differences=True,
-        pair_weight=pair_weight if num_samples == 2 else None,
-        info=info,
-    )
+    pairs = Pairing(each_with_each, weighted(lambda params, logits: jnp.ones_like(logits)))
+    sampler, info = independent(num_samples), describe(reinforce_loo, num_samples)
+    return SampleEstimator(sampler=sampler, formula=gradient, of_differences=True, pairs=pairs, info=info)
 
 
 def independent(num_samples: int) -> Sampler:

@@ -98,7 +98,7 @@ class _AtTheMean:
         self, est: Controlled, params: Any, key: jax.Array | None, at: AtSamples
     ) -> tuple[jax.Array | None, list[jax.Array]]:
         """Returns f at the mean if the base needs it, and the base on h_j less ∂E h_j."""
-        f, logits, samples, parts, has_aux = at
+        f, logits, samples, parts, _, has_aux = at
         base, alpha = est.base, bernoulli.stop_and_widen(logits)
         expansion = expand(est.name, f, logits, self.order, self.probes, key, has_aux=has_aux)
         terms = []

@@ -18,7 +18,8 @@ from disarm_jax import bernoulli, data
 from disarm_jax.categorical.registry import CLASSES
 from disarm_jax.data.npz import flatten
 from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha256_of_arrays
-from disarm_jax.estimators.registry import BITS
+from disarm_jax.estimators.controlled import Controlled
+from disarm_jax.estimators.registry import BITS, Registry, info_of
 from disarm_jax.estimators.relaxation import network_of
 from disarm_jax.experiment.fields import has_classes, imported, is_import_path
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
@@ -70,14 +71,28 @@ def estimators_for(latents: Sequence[Any]) -> Any:
     return dj.categorical if has_classes(latents) else dj
 
 
-def size_option(name: str) -> str:
+def registry_for(latents: Sequence[Any]) -> Registry:
+    """The factories of estimators for bits, or for classes."""
+    return CLASSES if has_classes(latents) else BITS
+
+
+def size_option(name: str, latents: Sequence[Any] = ()) -> str:
     """The option that says how many samples the bound of a multi-sample estimator has."""
-    return "num_pairs" if "num_pairs" in BITS.defaults(name) else "num_samples"
+    return "num_pairs" if "num_pairs" in registry_for(latents).defaults(name) else "num_samples"
+
+
+def num_bound_samples(name: str, options: Mapping[str, Any], latents: Sequence[Any]) -> int:
+    """How many samples an estimator of a bound draws: those at which f is evaluated and that count for the value."""
+    est = registry_for(latents).make(name, **options)
+    sampling = est.base if isinstance(est, Controlled) else est
+    evaluations = info_of(sampling).evaluations
+    assert isinstance(evaluations, int)  # as for every estimator of a bound
+    return evaluations
 
 
 def default_option(name: str, option: str, latents: Sequence[Any] = ()) -> Any:
     """The default of an estimator's option."""
-    return (CLASSES if has_classes(latents) else BITS).defaults(name)[option]
+    return registry_for(latents).defaults(name)[option]
 
 
 def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: str) -> Callable[[Any], dj.Estimator]:
@@ -168,10 +183,15 @@ def weigh_samples(
     model: Any, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
 ) -> Callable:
     """Returns log w, with the structure that control variates make use of where the model has it."""
-    if all(getattr(type(model), name) is getattr(BernoulliVAE, name) for name in ("setup", "decode", "log_joint")):
+    if any(_defines(model, known) for known in MODELS.values()):
         return structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
     return f if len(layers) > 1 else lambda b: f((b,))
+
+
+def _defines(model: Any, known: type) -> bool:
+    """Whether log p(x, b) of a model is that of one of our classes."""
+    return all(getattr(type(model), name) is getattr(known, name) for name in ("setup", "decode", "log_joint"))
 
 
 class Objective(NamedTuple):

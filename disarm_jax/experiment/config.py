@@ -21,6 +21,7 @@ from disarm_jax.experiment.build import (
     default_option,
     estimator_builder,
     estimators_for,
+    num_bound_samples,
     parse_estimator,
     size_option,
 )
@@ -191,8 +192,8 @@ def _resolve_objective(config: dict) -> None:
         objective["stop_q"] = not bound
     if objective["generative_samples"] is None:
         objective["generative_samples"] = "shared" if bound else "independent"
-    if bound and (len(latents) > 1 or has_classes(latents)):
-        refuse("model.latents", latents, "one layer of bits, for the multisample objective")
+    if bound and len(latents) > 1:
+        refuse("model.latents", latents, "one layer, for the multisample objective")
     if not bound and objective["num_samples"] not in (None, 1):
         accepted = "1 or None for the elbo; estimator.options.num_pairs or .num_samples average several draws"
         refuse("objective.num_samples", objective["num_samples"], accepted)
@@ -208,7 +209,7 @@ def _resolve_estimators(config: dict) -> None:
     spec = _checked_estimator("estimator", spec, config)
     estimator["options"] = dict(spec.options)
     if config["objective"]["num_samples"] is None:  # and so the estimator's
-        config["objective"]["num_samples"] = spec.options[size_option(spec.name)]
+        config["objective"]["num_samples"] = spec.options[size_option(spec.name, config["model"]["latents"])]
     variance["estimators"] = check_measured(variance["estimators"], config, "variance.estimators")
 
 
@@ -226,8 +227,8 @@ def _checked_estimator(field: str, spec: EstimatorSpec, config: Mapping[str, Any
     if spec.name not in fitting and not (custom and layers == 1):
         refuse(name_field, spec.name, f"{', '.join(fitting)} for {where}", fitting)
     if bound and not custom:
-        option = size_option(spec.name)
-        size = objective["num_samples"] or default_option(spec.name, option)
+        option = size_option(spec.name, latents)
+        size = objective["num_samples"] or default_option(spec.name, option, latents)
         spec = spec._replace(options={option: size} | dict(spec.options))
         # What is only measured may have another K, as the gradient of another bound.
         if field == "estimator" and objective["num_samples"] not in (None, spec.options[option]):
@@ -249,9 +250,7 @@ def _resolve_rest(config: dict) -> None:
     elif is_import_path(name):
         train = test = config["objective"]["num_samples"]
     else:
-        info = dj.estimator_info(name, **config["estimator"]["options"])
-        assert isinstance(info.evaluations, int)  # as for every estimator of a bound
-        train = test = info.evaluations - info.needs_grad  # which is at the mean, not at a sample
+        train = test = num_bound_samples(name, config["estimator"]["options"], config["model"]["latents"])
     for split, samples in (("train", train), ("test", test)):
         if config["eval"][f"{split}_samples"] is None:
             config["eval"][f"{split}_samples"] = samples
@@ -283,6 +282,25 @@ def _from_1(config: dict[str, Any], platform: Callable[[], str]) -> None:
 
 
 def _from_2(config: dict[str, Any], platform: Callable[[], str]) -> None:
+    def learns_its_scale(name: Any, options: Any) -> bool:  # the option was a number then, 1 by default
+        return str(name) == "disarm_midpoint" and isinstance(options, dict) and "init_scale" not in options
+
+    estimator, variance = config.get("estimator"), config.get("variance")
+    if isinstance(estimator, dict) and learns_its_scale(estimator.get("name"), estimator.get("options")):
+        estimator["options"]["init_scale"] = 1.0
+    if isinstance(variance, dict) and isinstance(variance.get("estimators"), list | tuple):
+        variance["estimators"] = [_with_scale(text) for text in variance["estimators"]]
+
+
+def _with_scale(text: Any) -> Any:
+    """An estimator in words, with the default that the scale of a midpoint had."""
+    name, parenthesis, rest = str(text).partition("(")
+    if name.strip() != "disarm_midpoint" or "init_scale" in rest:
+        return text
+    return f"{name}(init_scale=1.0, {rest}" if parenthesis else f"{name}(init_scale=1.0)"
+
+
+def _from_3(config: dict[str, Any], platform: Callable[[], str]) -> None:
     for field, value in ADDED.items():
         *sections, name = field.split(".")
         section: Any = config
@@ -293,7 +311,7 @@ def _from_2(config: dict[str, Any], platform: Callable[[], str]) -> None:
 
 
 # The function at place n changes a config of version n + 1, in place, into one of version n + 2.
-MIGRATIONS: tuple[Callable[[dict[str, Any], Callable[[], str]], None], ...] = (_from_1, _from_2)
+MIGRATIONS: tuple[Callable[[dict[str, Any], Callable[[], str]], None], ...] = (_from_1, _from_2, _from_3)
 
 
 def version() -> int:

@@ -3,6 +3,7 @@
 Every formula uses the log-weights of all samples for each of the samples.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -47,14 +48,19 @@ def vimco(logits: jax.Array, b: jax.Array, log_w: jax.Array, *, baseline: str = 
     check_baseline(baseline)
     alpha, (b,), (log_w,), dtype = prepare(logits, (b,), (log_w,))
     check_samples("vimco", b)
-    (log_w,), num_others = _centred(log_w), b.shape[0] - 1
+    signal = vimco_signal(log_w, baseline)
+    return jnp.sum(signal[..., None] * bernoulli.score(alpha, b), axis=0).astype(dtype)
+
+
+def vimco_signal(log_w: jax.Array, baseline: str) -> jax.Array:
+    """Computes L̂ − L̂^{−k} of `vimco` for every sample, `[K, *batch]`."""
+    (log_w,), num_others = _centred(log_w), log_w.shape[0] - 1
     if baseline == "arithmetic":
-        baselines = _leave_one_out(log_w) - jnp.log(jnp.asarray(num_others, log_w.dtype))
+        baselines = leave_one_out(log_w) - jnp.log(jnp.asarray(num_others, log_w.dtype))
     else:
         geometric_mean = jnp.sum(_replace_each(log_w, jnp.zeros_like(log_w)), axis=0) / num_others
         baselines = bound(_replace_each(log_w, geometric_mean))
-    signal = bound(log_w)[None] - baselines
-    return jnp.sum(signal[..., None] * bernoulli.score(alpha, b), axis=0).astype(dtype)
+    return bound(log_w)[None] - baselines
 
 
 def check_baseline(baseline: str) -> None:
@@ -92,11 +98,7 @@ def multisample_disarm(
     >>> dj.formulas.multisample_disarm(jnp.zeros(1), *pairs, jnp.array([4.0]), jnp.array([2.0]))
     Array([0.5], dtype=float32)
     """
-
-    def signal(log_w, log_w_tilde):
-        check_configurations(configurations, log_w.shape[0])
-        return _SIGNALS[configurations](log_w, log_w_tilde)
-
+    signal = functools.partial(pair_signal, configurations=configurations)
     return _disarm_of_signal(signal, logits, b, b_tilde, log_w, log_w_tilde)
 
 
@@ -113,6 +115,7 @@ def naive_multisample_disarm(
     """
 
     def signal(log_w, log_w_tilde):
+        log_w, log_w_tilde = _centred(log_w, log_w_tilde)
         return 0.5 * (bound(log_w) - bound(log_w_tilde))[None]
 
     return _disarm_of_signal(signal, logits, b, b_tilde, log_w, log_w_tilde)
@@ -139,7 +142,7 @@ def multisample_arms(logits: jax.Array, b: jax.Array, log_w: jax.Array) -> jax.A
     alpha, (b,), (log_w,), dtype = prepare(logits, (b,), (log_w,))
     check_samples("multisample_arms", b)
     log_w = jnp.stack(_centred(*log_w))
-    companions = jax.vmap(_leave_one_out)(log_w)
+    companions = jax.vmap(leave_one_out)(log_w)
     values = jnp.mean(jnp.logaddexp(companions[:, None], log_w[None]), axis=0)
     weight = bernoulli.copula_weight(alpha[0, 0], b.shape[0])
     return (covariance("multisample_arms", b, values, axis=(0, 1)) * weight).astype(dtype)
@@ -159,30 +162,45 @@ def check_configurations(configurations: str, num_pairs: int) -> None:
 def _disarm_of_signal(signal: Callable, logits, b, b_tilde, log_w, log_w_tilde) -> jax.Array:
     """Computes Σ_k s_k (b^k − b̃^k) σ(|α|); `signal` maps the log-weights to s, `[K, *batch]` or `[1, *batch]`."""
     alpha, (b, b_tilde), (log_w, log_w_tilde), dtype = prepare(logits, (b, b_tilde), (log_w, log_w_tilde))
-    s = signal(*_centred(log_w, log_w_tilde))
+    s = signal(log_w, log_w_tilde)
     weight = jax.nn.sigmoid(jnp.abs(alpha))
     return jnp.sum(s[..., None] * (b - b_tilde) * weight, axis=0).astype(dtype)
 
 
-def _paper_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
-    """Averages over two choices of companions: all b, and all b̃."""
-    swapped = bound(_replace_each(log_w, log_w_tilde))  # b̃^k among all other b
-    swapped_tilde = bound(_replace_each(log_w_tilde, log_w))  # b^k among all other b̃
-    return 0.25 * ((bound(log_w) - bound(log_w_tilde))[None] - swapped + swapped_tilde)
+def pair_signal(log_w: jax.Array, log_w_tilde: jax.Array, configurations: str) -> jax.Array:
+    """Computes ½ mean_c [f_c(b^k) − f_c(b̃^k)] of `multisample_disarm` for every pair, `[K, *batch]`."""
+    log_w, log_w_tilde = _centred(log_w, log_w_tilde)
+    others = companions(log_w, log_w_tilde, configurations)
+    return 0.5 * jnp.mean(jnp.logaddexp(others, log_w[None]) - jnp.logaddexp(others, log_w_tilde[None]), axis=0)
 
 
-def _cyclic_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
-    """Averages over 2(K−1) choices: of the pairs after k, cyclically, the first s give b̃ and the rest b, or vice versa.
+def companions(log_w: jax.Array, log_w_tilde: jax.Array, configurations: str) -> jax.Array:
+    """Computes log Σ_{j≠k} w of each set of companions of each pair, `[sets, K, *batch]`; −∞ where K = 1.
 
-    The paper's two choices are those with s = 0. Memory grows as K², as it does for them.
+    Args:
+      log_w, log_w_tilde: `[K, *batch]`.
+      configurations: as in `multisample_disarm`.
     """
-    num_pairs = log_w.shape[0]
-    if num_pairs == 1:
-        return 0.5 * (log_w - log_w_tilde)
+    check_configurations(configurations, log_w.shape[0])
+    if log_w.shape[0] == 1:
+        return jnp.full_like(log_w[None], -jnp.inf)
+    return _COMPANIONS[configurations](log_w, log_w_tilde)
+
+
+def _paper_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
+    """Returns those of two sets: all b, and all b̃."""
+    return jnp.stack([leave_one_out(log_w), leave_one_out(log_w_tilde)])
+
+
+def _cyclic_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
+    """Returns those of 2(K−1) sets: of the pairs after k, cyclically, the first s give b̃ and the rest b, or vice versa.
+
+    The paper's two sets are those with s = 0. Memory grows as K², as it does for them.
+    """
 
     def after(array):
         """Returns `[K−1, K, *batch]`, which holds the entry of pair k + 1 + i in row i and column k."""
-        return jnp.stack([jnp.roll(array, -shift, axis=0) for shift in range(1, num_pairs)])
+        return jnp.stack([jnp.roll(array, -shift, axis=0) for shift in range(1, len(array))])
 
     def first(array):
         """Sums the rows before s into row s."""
@@ -194,31 +212,31 @@ def _cyclic_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
         return lax.cumlogsumexp(array, axis=0, reverse=True)
 
     ahead, ahead_tilde = after(log_w), after(log_w_tilde)
-    companions = jnp.concatenate(
+    return jnp.concatenate(
         [jnp.logaddexp(first(ahead_tilde), rest(ahead)), jnp.logaddexp(first(ahead), rest(ahead_tilde))]
     )
-    difference = jnp.logaddexp(companions, log_w[None]) - jnp.logaddexp(companions, log_w_tilde[None])
-    return 0.5 * jnp.mean(difference, axis=0)
 
 
-def _all_signal(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
-    """Averages over all 2^{K−1} choices, from the 2^K bounds of one sample of every pair.
+def _all_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
+    """Returns those of all 2^{K−1} sets.
 
-    This is the mean of the paper's estimate over all ways to swap b and b̃ within pairs, so its variance is not
+    The estimate is then the mean of the paper's over all ways to swap b and b̃ within pairs, so its variance is not
     larger.
     """
-    num_pairs, batch = log_w.shape[0], log_w.shape[1:]
-    bounds = jnp.full_like(log_w[:1], -jnp.inf)
-    for k in range(num_pairs):
-        bounds = jnp.concatenate([jnp.logaddexp(bounds, log_w[k][None]), jnp.logaddexp(bounds, log_w_tilde[k][None])])
-    bounds = bounds.reshape((2,) * num_pairs + batch)  # the axis of the last pair comes first
-    by_choice = [jnp.moveaxis(bounds, num_pairs - 1 - k, 0).reshape(2, -1, *batch) for k in range(num_pairs)]
-    return 0.5 * jnp.stack([jnp.mean(choice[0] - choice[1], axis=0) for choice in by_choice])
+
+    def of_pair(k):
+        sums = jnp.full_like(log_w[:1], -jnp.inf)
+        for j in range(len(log_w)):
+            if j != k:
+                choices = [jnp.logaddexp(sums, array[j][None]) for array in (log_w, log_w_tilde)]
+                sums = jnp.concatenate(choices)
+        return sums
+
+    return jnp.stack([of_pair(k) for k in range(len(log_w))], axis=1)
 
 
-# The signals ½ mean_c [f_c(b^k) − f_c(b̃^k)] of `multisample_disarm`, `[K, *batch]`.
-_SIGNALS = {"paper": _paper_signal, "cyclic": _cyclic_signal, "all": _all_signal}
-CONFIGURATIONS = tuple(_SIGNALS)
+_COMPANIONS = {"paper": _paper_companions, "cyclic": _cyclic_companions, "all": _all_companions}
+CONFIGURATIONS = tuple(_COMPANIONS)
 
 
 def _centred(*log_w: jax.Array) -> tuple[jax.Array, ...]:
@@ -237,6 +255,6 @@ def _replace_each(log_w: jax.Array, replacement: jax.Array) -> jax.Array:
     return jnp.where(diagonal, replacement[None], log_w[:, None])
 
 
-def _leave_one_out(log_w: jax.Array) -> jax.Array:
+def leave_one_out(log_w: jax.Array) -> jax.Array:
     """Computes log Σ_{j≠k} w_j for every k; log(Σ_j w_j − w_k) would cancel where w_k dominates."""
     return jax.nn.logsumexp(_replace_each(log_w, jnp.full_like(log_w, -jnp.inf)), axis=0)

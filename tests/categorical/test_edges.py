@@ -69,7 +69,7 @@ def test_logits_need_two_axes(name):
 @pytest.mark.parametrize(
     ("name", "options", "error", "words"),
     [
-        ("disarm", {}, ValueError, "'disarm'; known: disarm_iw, disarm_sb, disarm_tree, gumbel_softmax"),
+        ("disarm", {}, ValueError, "'disarm'; known: disarm_iw, disarm_iw_midpoint, disarm_sb"),
         ("disarm_sb", {"num_pairs": 0}, ValueError, "num_pairs must be at least 1, got 0"),
         ("disarm_tree", {"pairs": 2}, TypeError, "disarm_tree has no option 'pairs'; accepted: num_pairs"),
         ("disarm_iw", {"num_pairs": 1.5}, ValueError, "num_pairs must be an integer of at least 1, got 1.5"),

@@ -106,7 +106,9 @@ def test_it_learns(tmp_path, name):
 
 def experiment_of(tmp_path, name):
     """And its images."""
-    prepared = prepare(resolve(tiny_config(tmp_path, **CLASSES | {"estimator.name": name})))
+    objective = {"bound": "multisample", "expectation": "elbo"}[dj.categorical.estimator_info(name).objective]
+    overrides = CLASSES | {"estimator.name": name, "objective.name": objective}
+    prepared = prepare(resolve(tiny_config(tmp_path, **overrides)))
     return prepared.experiment, prepared.dataset.train
 
 
@@ -135,7 +137,10 @@ def test_a_whole_run(tmp_path):
         ({"model.latents": ((3, 4, 5),)}, "accepted: .* a pair of variables and classes"),
         ({"model.latents": ((3, 4), 5)}, "accepted: .* a pair of variables and classes"),
         ({"model.name": "bernoulli_vae"}, "'bernoulli_vae'; accepted: categorical_vae for model.latents"),
-        ({"objective.name": "multisample"}, "accepted: one layer of bits, for the multisample objective"),
+        (
+            {"objective.name": "multisample"},
+            "'disarm_tree'; accepted: multisample_disarm, multisample_disarm_midpoint, ",
+        ),
         ({"estimator.options.temperature": 0.5}, "disarm_tree has no option 'temperature'"),
     ],
 )

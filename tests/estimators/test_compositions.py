@@ -27,11 +27,10 @@ def test_midpoints_of_every_pair(name, beta, kind):
     truth = exact.gradient(LOGITS, lambda b: np.asarray(function("plain")(jnp.asarray(b))))
 
     def moments(est, scale):
-        params = est.init(jax.random.key(0), logits) | {"scale": (scale,)}
-        params["base"] = {"beta": beta} if name == "interpolated" else ()
+        params = {"scale": (scale,), "base": {"beta": beta} if name == "interpolated" else ()}
         return exact.moments(probabilities, np.asarray(est.apply(params, jax.random.key(1), logits, f).grad))
 
-    est = dj.midpoint(base)
+    est = dj.midpoint(base, init_scale=1.0)
     for scale in (-0.8, 0.0, 1.0):
         np.testing.assert_allclose(moments(est, scale)[0], truth, rtol=0, atol=1e-10)
     assert moments(est, 1.0)[1].sum() < 0.6 * moments(est, 0.0)[1].sum()
@@ -46,6 +45,7 @@ BASES = {
     "ugc": dj.make_estimator("ugc"),
     "midpoint of 2 pairs": dj.disarm_midpoint(num_pairs=2),
     "midpoint of reinforce_loo": dj.midpoint(dj.reinforce_loo()),
+    "midpoint of arms(3)": dj.midpoint(dj.arms(num_samples=3)),
     "taylor of arms(3)": dj.taylor(dj.arms(num_samples=3)),
     "taylor of reinforce": dj.taylor(dj.make_estimator("reinforce"), order=1),
 }

@@ -80,7 +80,10 @@ def test_the_registry():
         assert info.advice.endswith(".")
         assert "\n" not in info.advice
         assert info.unbiased != info.advice.startswith("Biased: ")
-    bounds = "multisample_arms multisample_disarm multisample_disarm_quadratic naive_multisample_disarm vimco"
+    bounds = """
+        multisample_arms multisample_disarm multisample_disarm_midpoint multisample_disarm_quadratic
+        naive_multisample_disarm vimco
+    """
     assert {name for name in NAMES if dj.estimator_info(name).objective == "bound"} == set(bounds.split())
     assert dj.estimator_info("vimco", num_samples=5, repeats=2).evaluations == 10
 

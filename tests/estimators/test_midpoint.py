@@ -13,7 +13,7 @@ from scipy.special import expit
 from smooth import HIDDEN, KINDS, LINEAR, LOGITS, OFFSET, WEIGHTS, calls_of, function
 
 import disarm_jax as dj
-from disarm_jax.estimators.midpoint import slope_between
+from disarm_jax.estimators.midpoint import around_midpoints
 from disarm_jax.structure import parts_at
 
 pytestmark = pytest.mark.usefixtures("quick_compile", "x64")
@@ -133,8 +133,8 @@ def test_rounded_values_at_the_samples_do_not_give_their_signs_away():
     b, b_tilde = 0.5 + 0.5 * signs, 0.5 - 0.5 * signs
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(8, 5)), jnp.bfloat16)
     f = dj.Composed(lambda a, b: jnp.cos(a).sum(-1), lambda b: b @ weights + jnp.bfloat16(20))
-    pairs = jnp.stack([b, b_tilde])
-    slope = slope_between("midpoint", f, parts_at(f, pairs))
+    first, second = (parts_at(f, samples[None]) for samples in (b, b_tilde))
+    slope = around_midpoints("midpoint", f, first, second, 1, 1).odd / (b - b_tilde)[None].astype(jnp.float32)
     np.testing.assert_array_equal(slope, jnp.broadcast_to(slope[:, :1], slope.shape))
 
 
