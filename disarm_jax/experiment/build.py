@@ -23,7 +23,7 @@ from disarm_jax.estimators.registry import BITS, Registry, info_of
 from disarm_jax.estimators.relaxation import network_of
 from disarm_jax.experiment.fields import has_classes, imported, is_import_path
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
-from disarm_jax.objectives import log_weights, structured_log_weights
+from disarm_jax.objectives import weigh
 
 MODELS = {"bernoulli_vae": BernoulliVAE, "categorical_vae": CategoricalVAE}
 
@@ -179,21 +179,6 @@ def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -
     )
 
 
-def weigh_samples(
-    model: Any, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
-) -> Callable:
-    """Returns log w, with the structure that control variates make use of where the model has it."""
-    if any(_defines(model, known) for known in MODELS.values()):
-        return structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
-    f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
-    return f if len(layers) > 1 else lambda b: f((b,))
-
-
-def _defines(model: Any, known: type) -> bool:
-    """Whether log p(x, b) of a model is that of one of our classes."""
-    return all(getattr(type(model), name) is getattr(known, name) for name in ("setup", "decode", "log_joint"))
-
-
 class Objective(NamedTuple):
     """What a model is trained for.
 
@@ -209,7 +194,7 @@ class Objective(NamedTuple):
     num_samples: int
     stop_q: bool
     shared_samples: bool
-    weigh: Callable = weigh_samples
+    weigh: Callable = weigh
 
 
 def make_objective(config: Mapping[str, Any], model: Any) -> Objective:
@@ -220,9 +205,9 @@ def make_objective(config: Mapping[str, Any], model: Any) -> Objective:
     `objectives.log_weights`. Its f takes samples `[..., B, D]` of the latent variables, or a tuple of these for
     several layers, to values `[..., B]`.
     """
-    weigh = imported(config["name"])(**config["options"]) if is_import_path(config["name"]) else weigh_samples
+    made = imported(config["name"])(**config["options"]) if is_import_path(config["name"]) else weigh
     shared = config["generative_samples"] == "shared"
-    return Objective(model, config["num_samples"], config["stop_q"], shared, weigh)
+    return Objective(model, config["num_samples"], config["stop_q"], shared, made)
 
 
 def make_optimizer(config: Mapping[str, Any]) -> optax.GradientTransformation:

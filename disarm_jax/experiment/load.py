@@ -122,7 +122,7 @@ def _make_model(config: Mapping[str, Any], train_mean: np.ndarray) -> Any:
         model = make_model(config, len(train_mean), train_mean)
     except TypeError as error:
         raise ConfigError(f"model.name is {config['name']!r} with the options {config['options']}: {error}") from error
-    for path in ("init", "apply", "encode", "decode", "log_joint", "sample", "law.log_prob", "law.sample"):
+    for path in ("init", "apply", "encode", "decode", "decoders", "log_joint", "sample", "law.log_prob", "law.sample"):
         if not callable(functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), model)):
             accepted = "a Flax module with the methods of BernoulliVAE"
             raise ConfigError(f"model.name is {config['name']!r}, which has no {path}; accepted: {accepted}")

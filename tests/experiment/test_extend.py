@@ -24,7 +24,7 @@ from disarm_jax.experiment.rundir import RunDir
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "extend.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```python(?: notest)?\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
