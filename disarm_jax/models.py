@@ -52,7 +52,7 @@ class Network(nn.Module):
 def decoder_structure(model: "BernoulliVAE", params: Mapping[str, Any], t: int) -> MLP:
     """Returns decoder t of a model as a function of the bits or classes that knows its moments.
 
-    Variances are averaged over the batch: they then cost a product with one row and serve as well (docs/quadratic.md).
+    Variances are averaged over the batch: they then cost a product with one row and serve as well (docs/midpoint.md).
     So the slopes that control variates use are not independent between images, though the gradient stays unbiased.
     """
     network = params["decoder"][f"networks_{t}"]

@@ -89,5 +89,6 @@ def calls_of(est, kind):
     counting = dataclasses.replace(f, outer=counted(f.outer)) if structured else counted(f)
     logits = jnp.zeros((5, 3))
     params = est.init(jax.random.key(0), logits)
-    jax.grad(lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum())(logits)
+    total = lambda logits: dj.expectation(est)(params, jax.random.key(1), logits, counting).sum()
+    jax.eval_shape(jax.grad(total), logits)
     return sorted(calls)

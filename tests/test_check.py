@@ -1,6 +1,7 @@
 """`dj.check`: every check sees an f that passes it and one that fails it."""
 
 import dataclasses
+import itertools
 import math
 import types
 from typing import Any
@@ -94,14 +95,14 @@ def test_what_is_no_estimator(est, advice):
 
 
 def test_missing_params_are_made():
-    assert quick(dj.disarm_midpoint()).level("params") == "note"
-    report = quick(dj.disarm_midpoint(), smooth, LOGITS, ())
+    assert quick(dj.disarm_midpoint(init_scale=1.0)).level("params") == "note"
+    report = quick(dj.disarm_midpoint(init_scale=1.0), smooth, LOGITS, ())
     assert report.level("params") == "note"
     assert "params = est.init(key, logits)" in report.text("params")
 
 
 def test_given_params_must_fit():
-    est = dj.disarm_midpoint()
+    est = dj.disarm_midpoint(init_scale=1.0)
     params = est.init(jax.random.key(0), LOGITS)
     assert quick(est, smooth, LOGITS, params).level("params") == "ok"
     assert quick(est, smooth, LOGITS, {"other": jnp.ones(())}).level("params") == "problem"
@@ -523,15 +524,15 @@ def rows_of(report):
 
 
 def test_the_comparison_is_sorted_and_relative():
-    report = quick(dj.reinforce_loo(), compare=("arms", "disarm_midpoint", "leg"), num_draws=400)
+    report = quick(dj.reinforce_loo(), compare=("arms", "interpolated", "leg"), num_draws=400)
     products = [row.product for row in report.comparison]
     assert products == sorted(products)
     rows = rows_of(report)
     est = next(row for name, row in rows.items() if name.startswith("est"))
     assert (est.variance, est.time, est.product) == (1, 1, 1)
-    assert {"arms", "disarm_midpoint", "leg"} < set(rows)
+    assert {"arms", "interpolated", "leg"} < set(rows)
     assert all(math.isclose(row.product, row.variance * row.time) for row in rows.values())
-    assert rows["disarm_midpoint"].trainable
+    assert rows["interpolated"].trainable
     assert not rows["leg"].trainable
     assert all(name in str(report) for name in rows)
 
@@ -547,8 +548,12 @@ def test_variances_are_those_of_gradient_variance():
     assert abs(rows_of(report)["reinforce_loo"].variance - ratio) < 5 * math.sqrt(2) * error
 
 
-def test_the_best_estimator_is_advised():
-    """At p = ½ the midpoint's gradient of this quadratic f is exact, so that the product is almost 0."""
+def test_the_best_estimator_is_advised(monkeypatch):
+    """At p = ½ the midpoint's gradient of this quadratic f is exact, so that the product is almost 0.
+
+    All take the same time, also where other processes have the machine.
+    """
+    monkeypatch.setattr(measure, "time", types.SimpleNamespace(perf_counter=itertools.count().__next__))
     report = quick(
         dj.make_estimator("reinforce"), lambda b: b.sum(-1) ** 2, jnp.zeros((2, 3)), compare=("disarm_midpoint",)
     )
@@ -559,7 +564,7 @@ def test_the_best_estimator_is_advised():
 
 
 def test_an_estimator_without_variance_cannot_be_beaten():
-    report = quick(dj.disarm_midpoint(), lambda b: b.sum(-1) ** 2, jnp.zeros((2, 3)), compare=("disarm",))
+    report = quick(dj.disarm_midpoint(init_scale=1.0), lambda b: b.sum(-1) ** 2, jnp.zeros((2, 3)), compare=("disarm",))
     assert report.level("compare") == "ok"
     assert report.comparison == ()
 

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 import disarm_jax as dj
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 LOGITS = {
     1: np.array([0.4]),

@@ -1,4 +1,4 @@
-"""DisARM with our two control variates beside the others: where `docs/quadratic.md` has its numbers from.
+"""DisARM with our two control variates beside the others: where `docs/midpoint.md` has its numbers from.
 
     python -m scripts.sweep --config configs/sweeps/quadratic.py --out runs/quadratic
     python -m scripts.sweep --config configs/sweeps/quadratic.py --out runs/models --only steps=30000   # a part of it

@@ -182,9 +182,10 @@ def difference(sets: jax.Array | None, middle: jax.Array, half: jax.Array) -> ja
 
 
 def scale_of_rows(predicted: jax.Array, found: jax.Array, typical: jax.Array) -> jax.Array:
-    """Returns λ of each row, `[1, *batch]`, from all other rows, so that it is independent of the row's own coins.
+    """Returns λ, `[P, *batch]`, from all other rows, so that it is independent of the row's own coins.
 
-    Rows that are not finite are left out.
+    Rows that are not finite are left out. Of its own row a pair sees what is typical for itself alone: the midpoint of
+    another pair may share a sample with it, and a bound the companions.
 
     Args:
       predicted: `[P, *batch]`, the differences that were predicted.
@@ -197,7 +198,7 @@ def scale_of_rows(predicted: jax.Array, found: jax.Array, typical: jax.Array) ->
         by_row = jnp.where(jnp.isfinite(by_row), by_row, 0)
         return jnp.sum(by_row) - by_row  # where one row dominates digits are lost, but there its own weight does, too
 
-    return shrunk_slope(of_others(predicted * found), of_others(predicted**2), jnp.sum(typical, axis=0, keepdims=True))
+    return shrunk_slope(of_others(predicted * found), of_others(predicted**2), len(typical) * typical)
 
 
 def shrunk_slope(product: jax.Array, square: jax.Array, typical: jax.Array) -> jax.Array:
@@ -290,7 +291,8 @@ def around_midpoints(
         return jnp.sum(inner, axis=-1) if event_ndim == 2 else inner
 
     value, slope, curve = tangent(outer, x, order) if spread is None else averaged(outer, x, spread, TWO_POINTS)
-    value, odd = bernoulli.wide(value), along(pull(slope)[0])
+    odd = along(pull(slope)[0])
+    value = value.astype(odd.dtype)
     if curve is None:
         return lax.stop_gradient(Around(value, odd, jnp.zeros_like(odd), jnp.zeros_like(odd)))
     if affine:
@@ -300,5 +302,5 @@ def around_midpoints(
     even, own = along(pull(curve(delta))[0]), jnp.zeros_like(odd)
     if spread is not None and affine and isinstance(f.inner, MLP) and len(f.inner.layers) == 1:
         curvature = curve(jax.tree.map(jnp.ones_like, x))
-        own = along(curvature.b * half) + bernoulli.wide(f.inner.own_curvature(curvature.a, half))
+        own = along(curvature.b * half) + bernoulli.wide(f.inner.own_curvature(curvature.a, half)).astype(odd.dtype)
     return lax.stop_gradient(Around(value, odd, even, own))

@@ -26,14 +26,16 @@ def test_midpoints_of_every_pair(name, beta, kind):
     logits, f = jnp.broadcast_to(jnp.asarray(LOGITS), b.shape), function(kind)
     truth = exact.gradient(LOGITS, lambda b: np.asarray(function("plain")(jnp.asarray(b))))
 
-    def moments(est, scale):
-        params = {"scale": (scale,), "base": {"beta": beta} if name == "interpolated" else ()}
-        return exact.moments(probabilities, np.asarray(est.apply(params, jax.random.key(1), logits, f).grad))
-
     est = dj.midpoint(base, init_scale=1.0)
+    apply = jax.jit(lambda params, key, logits: est.apply(params, key, logits, f))
+
+    def moments(scale):
+        params = {"scale": (scale,), "base": {"beta": beta} if name == "interpolated" else ()}
+        return exact.moments(probabilities, np.asarray(apply(params, jax.random.key(1), logits).grad))
+
     for scale in (-0.8, 0.0, 1.0):
-        np.testing.assert_allclose(moments(est, scale)[0], truth, rtol=0, atol=1e-10)
-    assert moments(est, 1.0)[1].sum() < 0.6 * moments(est, 0.0)[1].sum()
+        np.testing.assert_allclose(moments(scale)[0], truth, rtol=0, atol=1e-10)
+    assert moments(1.0)[1].sum() < 0.6 * moments(0.0)[1].sum()
 
 
 BASES = {
@@ -102,8 +104,9 @@ def test_gradient_variance_of_a_chain():
     """One number and one array per layer, as from draws by hand."""
     est, weights = dj.hierarchical("disarm"), jax.tree.map(jnp.asarray, SMOOTH)
     chain, key = dj.Chain(jnp.full((3, 1), 0.6), layers_of(weights)), jax.random.key(1)
-    found = dj.gradient_variance(est)((), key, chain, smooth_f, 50)
-    draws = [est.apply((), k, chain, smooth_f).grad for k in jax.random.split(key, 50)]
+    found = jax.jit(lambda key: dj.gradient_variance(est)((), key, chain, smooth_f, 50))(key)
+    apply = jax.jit(lambda key: est.apply((), key, chain, smooth_f).grad)
+    draws = [apply(k) for k in jax.random.split(key, 50)]
     for t in range(2):
         by_hand = np.stack([grad[t] for grad in draws])
         np.testing.assert_allclose(found.mean[t], by_hand.mean(axis=0), rtol=1e-9)

@@ -35,8 +35,9 @@ def two_passes(draws):
 def test_the_moments_are_those_of_two_passes(num, batch_size):
     est, key, logits = dj.disarm(), jax.random.key(0), jnp.asarray(LOGITS)
     shifted = lambda b: f(b) + 1e3 * b[..., 1]  # means that are large beside the deviations
-    found = dj.gradient_variance(est)((), key, logits, shifted, num, batch_size)
-    draws = np.stack([est.apply((), k, logits, shifted).grad for k in jax.random.split(key, num)])
+    found = jax.jit(lambda key: dj.gradient_variance(est)((), key, logits, shifted, num, batch_size))(key)
+    apply = jax.jit(lambda key: est.apply((), key, logits, shifted).grad)
+    draws = np.stack([apply(k) for k in jax.random.split(key, num)])
     for name, ours, exact in zip(NAMES, found, two_passes(draws), strict=True):
         np.testing.assert_allclose(ours, exact, rtol=1e-9, atol=1e-9, err_msg=name)
 

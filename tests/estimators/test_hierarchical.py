@@ -125,8 +125,15 @@ def capture(name, dims, draws):
     layers = [layer(t) for t in range(len(dims))]
     est = dj.hierarchical(name, **OPTIONS.get(name, {}))
     chain = dj.Chain(inputs, layers)
-    out = est.outcome(est.init(jax.random.key(0), chain), jax.random.key(4), chain, traced_f)
-    return [np.asarray(c) for c in columns[0]], out, weights, f, columns, calls
+    params = est.init(jax.random.key(0), chain)
+
+    @jax.jit
+    def outcome(key):
+        out = est.outcome(params, key, chain, traced_f)
+        return out, columns[0]
+
+    out, seen = outcome(jax.random.key(4))
+    return [np.asarray(c) for c in seen], out, weights, f, columns, calls
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -236,7 +243,7 @@ def test_relax_shares_temperature_and_scale_and_scales_the_network():
 
     def grads(params, **options):
         est = dj.hierarchical("relax", control_variate=given_network, **options)
-        return est.apply(params, key, dj.Chain(inputs, layers), smooth_f).grad
+        return jax.jit(lambda params: est.apply(params, key, dj.Chain(inputs, layers), smooth_f).grad)(params)
 
     tunables = {"log_temperature": jnp.log(0.4), "scale": jnp.asarray(eta)}
     shared = (networks[0] | tunables, networks[1])
@@ -345,9 +352,13 @@ def test_every_layer_has_tunables_of_its_own():
 
     est, key = dj.hierarchical("interpolated"), jax.random.key(0)
     params = tuple({"beta": jnp.asarray(beta)} for beta in betas)
-    out = est.outcome(params, key, chain, f)
-    learnt = jax.grad(dj.variance_loss(est))(params, key, chain, smooth_f)
-    (columns,) = received
+
+    @jax.jit
+    def outcome_and_slopes(params, key):
+        out = est.outcome(params, key, chain, f)
+        return out, jax.grad(dj.variance_loss(est))(params, key, chain, smooth_f), received
+
+    out, learnt, (columns,) = outcome_and_slopes(params, key)
     f_rows = smooth_f(columns)
     for t, beta in enumerate(betas):
         group = np.array(group_of(t, 2))
@@ -378,14 +389,19 @@ def test_expectation_differentiates_layers_and_f(name):
         layers = layers_of(weights)
         return est.outcome(params, key, dj.Chain(inputs, layers), lambda b: 2.0 * smooth_f(b))
 
-    value, (in_weights, in_scale) = jax.jit(jax.value_and_grad(objective, argnums=(0, 1)))(weights, 2.0)
-    out = jax.jit(outcome)(weights).estimate
+    @jax.jit
+    def compiled_once(weights, scale, tangent):
+        by_library = jax.value_and_grad(objective, argnums=(0, 1))(weights, scale)
+        out = outcome(weights).estimate
+        (by_hand,) = jax.vjp(lambda w: outcome(w).logits, weights)[1](out.grad)
+        forward = jax.jvp(lambda w: objective(w, scale), (weights,), (tangent,))[1]
+        return by_library, out, by_hand, forward
+
+    tangent = jax.tree.map(jnp.ones_like, weights)
+    (value, (in_weights, in_scale)), out, by_hand, forward = compiled_once(weights, 2.0, tangent)
     assert value == pytest.approx(float(out.value.sum()))
     assert in_scale == pytest.approx(float(out.value.sum()) / 2)
-    (by_hand,) = jax.jit(lambda grads: jax.vjp(lambda w: outcome(w).logits, weights)[1](grads))(out.grad)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), in_weights, by_hand)
-    tangent = jax.tree.map(jnp.ones_like, weights)
-    forward = jax.jit(lambda t: jax.jvp(lambda w: objective(w, 2.0), (weights,), (t,))[1])(tangent)
     assert forward == pytest.approx(sum(float(leaf.sum()) for leaf in jax.tree.leaves(in_weights)))
 
 
@@ -399,12 +415,14 @@ def test_auxiliary_outputs():
     for name in dj.hierarchical_names():
         est = dj.hierarchical(name)
         params = est.init(jax.random.key(0), chain)
-        args = params, jax.random.key(1)
-        out, aux = jax.jit(lambda *a, est=est: est.apply(*a, chain, f, has_aux=True))(*args)
+
+        @jax.jit
+        def both(*args, est=est):
+            return est.apply(*args, chain, f, has_aux=True), dj.expectation(est, has_aux=True)(*args, chain, f)
+
+        (out, aux), (value, mean) = both(params, jax.random.key(1))
         draws = {"relax": 1, "rebar": 1, "leg": 1, "bitflip": 1, "ugc": 3}.get(name, 2 * SAMPLES.get(name, 2) - 1)
         assert aux["samples"].shape == (draws, 4, 2)
-        expectation = dj.expectation(est, has_aux=True)
-        value, mean = jax.jit(lambda *a, expectation=expectation: expectation(*a, chain, f))(*args)
         np.testing.assert_array_equal(value, out.value)
         np.testing.assert_array_equal(mean["samples"], aux["samples"].mean(axis=0))
 
@@ -496,10 +514,14 @@ def test_contract(name, dtype):
         with jax.debug_key_reuse(True):
             step = jax.jit(jax.grad(objective))
             alone = [step(weights, jax.random.clone(key)) for key in keys]
-        mapped = jax.jit(jax.vmap(jax.grad(objective), in_axes=(None, 0)))(weights, keys)
-        scanned = jax.jit(
-            lambda: jax.lax.scan(lambda _, key: (None, jax.grad(objective)(weights, key)), None, keys)[1]
-        )()
+
+        @jax.jit
+        def mapped_and_scanned(weights, keys):
+            step = jax.grad(objective)
+            scanned = jax.lax.scan(lambda _, key: (None, step(weights, key)), None, keys)[1]
+            return jax.vmap(step, in_axes=(None, 0))(weights, keys), scanned
+
+        mapped, scanned = mapped_and_scanned(weights, keys)
         chex.assert_tree_all_finite(mapped)
         assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(mapped))
         tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.1, "atol": 0.1}
@@ -590,7 +612,7 @@ def test_expansions_are_unbiased(chain, name, structure, monkeypatch):
     est = dj.hierarchical(name, init_scale=-1.2 if name == "disarm_midpoint" else (0.7, -1.2))
     rows = jnp.broadcast_to(jnp.asarray(inputs), (len(probabilities), 1))
     params = est.init(jax.random.key(0), dj.Chain(rows, layers))
-    plain = dj.hierarchical("disarm")
+    plain, key = dj.hierarchical("disarm"), jax.random.key(1)
     with monkeypatch.context() as patch:
         patch.setattr(dj.bernoulli, "antithetic_pairs", pairs)
         patch.setattr(dj.bernoulli, "sample", redraw)
@@ -604,9 +626,9 @@ def test_expansions_are_unbiased(chain, name, structure, monkeypatch):
                 "rademacher",
                 lambda key, shape, dtype, sign=sign: jnp.broadcast_to(jnp.asarray(sign, dtype)[: shape[-1]], shape),
             )
-            grads.append(est.apply(params, jax.random.key(1), dj.Chain(rows, layers), f).grad)
+            grads.append(jax.jit(lambda rows: est.apply(params, key, dj.Chain(rows, layers), f).grad)(rows))
         layer = iter(range(len(dims)))
-        without = plain.apply((), jax.random.key(1), dj.Chain(rows, layers), f).grad
+        without = jax.jit(lambda rows: plain.apply((), key, dj.Chain(rows, layers), f).grad)(rows)
     grads = [np.mean([g[t] for g in grads], axis=0) for t in range(len(dims))]
     every = np.split(exact.outcomes(sum(dims)), np.cumsum(dims)[:-1], axis=-1)
     values = np.asarray(f(tuple(jnp.asarray(bits)[:, None] for bits in every)))[:, 0]

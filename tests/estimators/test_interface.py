@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CASES
+from quick_processes import OLDER_EMITTERS
 
 import disarm_jax as dj
 
@@ -61,7 +62,7 @@ for module, name, logits, f in every:
             mapped = jax.shard_map(apply, in_specs=P("batch"), out_specs=P("batch"))
             assert jax.jit(mapped)(split).grad.shape == logits.shape, name
 """
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count=4 {OLDER_EMITTERS}"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
 

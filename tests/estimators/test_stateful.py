@@ -8,6 +8,8 @@ from flax import nnx
 import disarm_jax as dj
 from disarm_jax.estimators.first_order import detached
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 LOGITS = jnp.zeros((5, 3))
 DIFFERENTIATING = [name for name in dj.estimator_names() if dj.estimator_info(name).needs_grad]
 

@@ -5,6 +5,7 @@ the code returns. That the real bases draw with the right law is tested in test_
 """
 
 import dataclasses
+import functools
 import itertools
 
 import exact
@@ -120,7 +121,8 @@ def enumerated(base, kind, order, scale, probes=1, monkeypatch=None):
     )
     est = dj.taylor(every_outcome, order=order, init_scale=scale, probes=probes)
     logits = jnp.broadcast_to(jnp.asarray(LOGITS), stack.shape[1:])
-    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, function(kind))
+    params, f = est.init(jax.random.key(0), logits), function(kind)
+    out = jax.jit(lambda params, key, logits: est.apply(params, key, logits, f))(params, jax.random.key(1), logits)
     f, f_p, slope, hessian = expanded(kind, order)
     scale = (scale[0], scale[1] if order == 2 else 0.0)
     by_hand = numpy_formula(LOGITS, stack, f(stack) - exact.expansion(LOGITS, stack, f_p, slope, hessian, scale))
@@ -196,7 +198,9 @@ def test_polynomials_have_no_variance(base):
     averaged = dj.Composed(lambda a, b: jnp.sum(a**2, axis=-1) - 3 * b @ jnp.asarray(LINEAR), linear_decoder())
     for order, f in ((1, lambda b: b @ jnp.asarray(LINEAR) + 1e3), (2, quadratic), (2, composed), (2, averaged)):
         est = dj.taylor(base, order=order, probes=3)
-        grad = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f).grad
+        params = est.init(jax.random.key(0), logits)
+        apply = jax.jit(lambda key, est=est, params=params, f=f: est.apply(params, key, logits, f))
+        grad = apply(jax.random.key(1)).grad
         exact_grad = exact.gradient(LOGITS, lambda b, f=f: np.asarray(f(jnp.asarray(b))))
         np.testing.assert_allclose(grad, np.broadcast_to(exact_grad, grad.shape), rtol=0, atol=1e-11)
 
@@ -210,8 +214,13 @@ def test_constants_are_left_out_where_they_change_nothing():
         params, key = est.init(jax.random.key(0), logits), jax.random.key(1)
         if getattr(est, "of_differences", False):
             marked.add(name)
-            shifted = est.apply(params, key, logits, lambda b: f(b) + 64).grad
-            np.testing.assert_allclose(shifted, est.apply(params, key, logits, f).grad, rtol=0, atol=1e-12)
+
+            @jax.jit
+            def both(params, key, logits, est=est):
+                return [est.apply(params, key, logits, lambda b, c=c: f(b) + c).grad for c in (0, 64)]
+
+            found, shifted = both(params, key, logits)
+            np.testing.assert_allclose(shifted, found, rtol=0, atol=1e-12)
     assert marked == {"arm", "arms", "arms_interpolated", "disarm", "interpolated", "reinforce_loo"}
 
 
@@ -272,11 +281,18 @@ def test_nothing_is_differentiated_through_grad(name):
     def apply_composed(logits, weights):
         return est.apply(params, jax.random.key(1), logits, composed(logits, weights))
 
-    values = []
-    for each in (apply, apply_composed):
-        zeros = jax.grad(lambda *args, each=each: each(*args).grad.sum(), argnums=(0, 1))(logits, weights)
-        assert not any(np.any(leaf) for leaf in zeros)
-        values.append(jax.grad(lambda *args, each=each: each(*args).value.sum(), argnums=(0, 1))(logits, weights))
+    @jax.jit
+    def derivatives(*args):
+        """Of grad and of value, for each of the two."""
+        return [
+            jax.grad(lambda *args, each=each, part=part: getattr(each(*args), part).sum(), argnums=(0, 1))(*args)
+            for part in ("grad", "value")
+            for each in (apply, apply_composed)
+        ]
+
+    *zeros, one, other = derivatives(logits, weights)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(zeros))
+    values = one, other
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), *values)
     np.testing.assert_allclose(values[0][0], np.ones((5, 3)), rtol=1e-12)
     assert np.all(values[0][1] != 0)
@@ -287,6 +303,7 @@ def test_the_scales_are_learnt_without_bias():
     est = dj.make_estimator("disarm_quadratic")
     logits, f = jnp.broadcast_to(jnp.asarray(LOGITS), (5, 3)), function("averaged")
 
+    @jax.jit
     def grad(first, second):
         params = {"base": (), "scale": (first, second)}
         return est.apply(params, jax.random.key(1), logits, f).grad
@@ -363,7 +380,8 @@ def test_composed_functions_in_every_dtype(kind, dtype):
     assert np.all(np.abs(grad.mean(axis=0) - truth) < 4.5 * stderr + rounding)
     assert np.linalg.norm(stderr) < (0.02 if kind == "roughly averaged" else 0.01) * np.linalg.norm(truth)
     saturated = jnp.asarray([[1e4, -1e4, 1e4], [1e4, -0.0, -1e4]], dtype)
-    grad = est.apply(params, jax.random.key(1), saturated, f).grad.astype(jnp.float32)
+    saturated_grad = jax.jit(lambda key: est.apply(params, key, saturated, f).grad)(jax.random.key(1))
+    grad = saturated_grad.astype(jnp.float32)
     assert np.all(np.isfinite(grad))
     assert not np.any(grad[0])
 
@@ -371,7 +389,9 @@ def test_composed_functions_in_every_dtype(kind, dtype):
 def test_an_inner_without_spread_is_finite():
     """Where all bits are certain, the three points of the average are one and the secant has no length."""
     est, logits = dj.make_estimator("disarm_quadratic"), jnp.array([[1e4, -1e4, 1e4]])
-    grad = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, function("averaged")).grad
+    params = est.init(jax.random.key(0), logits)
+    apply = jax.jit(lambda key, logits: est.apply(params, key, logits, function("averaged")))
+    grad = apply(jax.random.key(1), logits).grad
     np.testing.assert_array_equal(grad, np.zeros((1, 3)))
 
 
@@ -383,7 +403,8 @@ def test_dtypes_may_be_mixed():
     )
     logits = jnp.broadcast_to(jnp.asarray(LOGITS, jnp.float32), (5, 3))
     est = dj.make_estimator("disarm_quadratic", probes=3)
-    out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
+    params = est.init(jax.random.key(0), logits)
+    out = jax.jit(lambda key: est.apply(params, key, logits, f))(jax.random.key(1))
     assert (out.value.dtype, out.grad.dtype) == (jnp.float64, jnp.float32)
     truth = exact.gradient(LOGITS, lambda b: ((b @ WEIGHTS) ** 2).sum(-1) + b[:, 0])
     np.testing.assert_allclose(out.grad, np.broadcast_to(truth, (5, 3)), rtol=0, atol=2e-2)  # bfloat16 has two digits
@@ -395,9 +416,10 @@ def test_auxiliary_outputs_of_a_composed_f(inner):
     est = dj.make_estimator("disarm_quadratic")
     logits = jnp.zeros((5, 3))
     params = est.init(jax.random.key(0), logits)
-    out, aux = est.apply(params, jax.random.key(1), logits, f, has_aux=True)
+    compiled = lambda call: jax.jit(lambda key: call(params, key, logits, f))
+    out, aux = compiled(functools.partial(est.apply, has_aux=True))(jax.random.key(1))
     np.testing.assert_array_equal(out.value, (aux["a"].sum(-1) ** 2).mean(axis=0))
-    value, mean = dj.expectation(est, has_aux=True)(params, jax.random.key(1), logits, f)
+    value, mean = compiled(dj.expectation(est, has_aux=True))(jax.random.key(1))
     np.testing.assert_array_equal(value, out.value)
     np.testing.assert_array_equal(mean["a"], aux["a"].mean(axis=0))
 
@@ -486,7 +508,8 @@ def test_a_bound_of_one_pair_is_disarm_quadratic(kind):
         dj.make_estimator("disarm_quadratic", init_scale=(0.6, -0.8)),
     )
     params = one.init(jax.random.key(0), logits)
-    found, expected = (est.apply(params, jax.random.key(1), logits, f) for est in (one, other))
+    both = jax.jit(lambda params, key: [est.apply(params, key, logits, f) for est in (one, other)])
+    found, expected = both(params, jax.random.key(1))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
     pairs, base = dj.make_estimator("multisample_disarm_quadratic", num_pairs=3), dj.multisample_disarm(num_pairs=3)
     weights = lambda scale: dataclasses.replace(f, outer=lambda a, b: scale * f.outer(a, b))
@@ -495,8 +518,9 @@ def test_a_bound_of_one_pair_is_disarm_quadratic(kind):
         return est.apply(params, key, logits, weights(scale)).value.sum()
 
     base_key, _ = jax.random.split(jax.random.key(1))
-    found = jax.value_and_grad(value)(1.3, pairs, params, jax.random.key(1))
-    expected = jax.value_and_grad(value)(1.3, base, (), base_key)
+    value_and_slope = jax.jit(jax.value_and_grad(value), static_argnums=1)
+    found = value_and_slope(1.3, pairs, params, jax.random.key(1))
+    expected = value_and_slope(1.3, base, (), base_key)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

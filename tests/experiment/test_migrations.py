@@ -16,6 +16,8 @@ from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 FROZEN = pathlib.Path(__file__).parent / "frozen_v1"
 
 
@@ -43,7 +45,7 @@ def test_the_config_is_that_of_today(name):
 
 
 def test_an_interrupted_run_is_continued(copy, monkeypatch):
-    """The steps after the interruption may be rounded otherwise on another processor."""
+    """The steps after the interruption may be rounded otherwise on another processor, and by a quicker compiler."""
     monkeypatch.setattr(loop, "draw_curves", lambda *unused: None)
     monkeypatch.setattr(loop, "draw_samples", lambda *unused: None)
     run_dir = RunDir(copy("interrupted"))

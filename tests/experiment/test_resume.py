@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_processes import quick_environment
 from tiny import tiny_config, tiny_settings
 
 from disarm_jax import data
@@ -402,8 +403,8 @@ class TestNonFinite:
 
 @pytest.fixture(scope="module")
 def env(folder):
-    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # it is the compiler that would take most of the time
-    return kill_test.shared_compilations(folder / "in_processes") | quick
+    """It is the compiler that would take most of the time."""
+    return quick_environment(kill_test.shared_compilations(folder / "in_processes"))
 
 
 def command_of(folder, workdir, **overrides):

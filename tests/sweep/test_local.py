@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from quick_processes import quick_environment
 from sweeping import ESTIMATORS, run, write_config
 
 from disarm_jax.experiment import loop
@@ -33,9 +34,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def quick_processes(folder, monkeypatch):
     """Trials compile nothing twice, and little at all."""
-    for name, value in kill_test.shared_compilations(folder / "compilations").items():
+    for name, value in quick_environment(kill_test.shared_compilations(folder / "compilations")).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

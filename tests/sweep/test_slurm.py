@@ -14,6 +14,7 @@ import sys
 import time
 
 import pytest
+from quick_processes import quick_environment
 from sweeping import write_config
 
 from disarm_jax.sweep.folder import SweepFolder
@@ -49,9 +50,9 @@ def folder(tmp_path):
 @pytest.fixture(autouse=True)
 def quick_processes(tmp_path_factory, monkeypatch):
     """Jobs compile nothing twice, and little at all; they inherit the environment."""
-    for name, value in kill_test.shared_compilations(tmp_path_factory.mktemp("compilations")).items():
+    compiled = kill_test.shared_compilations(tmp_path_factory.mktemp("compilations"))
+    for name, value in quick_environment(compiled).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 def slurm(*command):

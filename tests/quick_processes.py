@@ -1,0 +1,10 @@
+"""Settings with which other processes compile as little as tests with the fixture `quick_compile` do."""
+
+from collections.abc import Mapping
+
+OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+
+
+def quick_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    flags = f"{OLDER_EMITTERS} {environment.get('XLA_FLAGS', '')}".strip()
+    return {**environment, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": flags}
