@@ -32,11 +32,12 @@ EVERY_ONE = (
     "double_cv(num_samples=3), disarm_taylor, disarm_quadratic, disarm_midpoint, reinforce_loo(num_samples=4), "
     "disarm(num_pairs=2), arms(num_samples=4), double_cv(num_samples=4), rodeo(num_samples=4), arms_interpolated, "
     "disarm_taylor_cross, ugc, disarm_quadratic(num_pairs=2), disarm_midpoint(num_pairs=2), arms_quadratic, "
-    "reinforce_loo(num_samples=8), disarm(num_pairs=4), arms(num_samples=8), leg"
+    "reinforce_loo(num_samples=8), disarm(num_pairs=4), arms(num_samples=8), reinforce_loo_midpoint, arms_midpoint, leg"
 )
 EVERY_ONE_OF_A_CHAIN = (
     "disarm, reinforce_loo, arm, interpolated, relax, rebar, arms(num_samples=3), arms_interpolated(num_samples=3), "
-    "disarm_taylor, disarm_quadratic, arms_quadratic(num_samples=3), disarm_midpoint, muprop, reinforce, ugc, bitflip"
+    "disarm_taylor, disarm_quadratic, arms_quadratic(num_samples=3), disarm_midpoint, muprop, reinforce, ugc, bitflip, "
+    "reinforce_loo_midpoint, arms_midpoint"
 )
 
 
