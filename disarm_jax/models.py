@@ -99,6 +99,20 @@ class BernoulliVAE(nn.Module):
 
     law = bernoulli
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass with another p(x, b) has no structure unless it says which."""
+        super().__init_subclass__(**options)
+        if {"setup", "decode", "log_joint"} & vars(cls).keys() and "decoders" not in vars(cls):
+            cls.decoders = lambda self, params: None
+
+    def decoders(self, params: Mapping[str, Any]) -> list[MLP] | None:
+        """Every decoder, from the image's on, as a function of the samples above that knows its moments.
+
+        None if nothing is known of them, as in a subclass that defines `setup`, `decode` or `log_joint` and not this.
+        Estimators work all the same; those that expand f at the mean take longer.
+        """
+        return [decoder_structure(self, params, t) for t in range(len(self.latents))]
+
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shape of a sample of each layer."""
         return tuple((width,) for width in self.latents)
@@ -172,6 +186,7 @@ class CategoricalVAE(BernoulliVAE):
     """
 
     law = distribution
+    decoders = BernoulliVAE.decoders
 
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shape of a sample."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.models import BernoulliVAE, decoder_structure, log_likelihood
+from disarm_jax.models import BernoulliVAE, log_likelihood
 from disarm_jax.structure import Composed, LayerSum
 
 
@@ -50,17 +50,31 @@ def log_weights(
     return f
 
 
+def weigh(
+    model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
+) -> Callable:
+    """Returns log w, with its structure if the model knows it; of samples, or of a tuple of them for several layers.
+
+    The arguments are those of `log_weights`.
+    """
+    if model.decoders(params) is not None:
+        return structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
+    f = log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
+    return f if len(layers) > 1 else lambda b: f((b,))
+
+
 def structured_log_weights(
     model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
 ) -> Composed | LayerSum:
     """Returns the same log w with the structure that control variates make use of.
 
     For one layer it is a function of its samples, for several it is a sum over them. The arguments are those of
-    `log_weights`, the model with the `setup`, `decode` and `log_joint` of `BernoulliVAE` or `CategoricalVAE`.
+    `log_weights`, the model one that knows its `decoders`.
     """
     depth = len(layers)
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
-    inner = [decoder_structure(model, params, t) for t in range(depth)]
+    inner = model.decoders(params)
+    assert inner is not None
 
     def term(t: int, below: jax.Array | None, p_logits: jax.Array, b: jax.Array, logits: jax.Array) -> jax.Array:
         log_p = log_likelihood(x, p_logits) if below is None else bernoulli.log_prob(p_logits, below)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import jax
 from absl import app, flags, logging
 
+from disarm_jax.command_line import parse_flags
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.report.palette import count
@@ -247,4 +248,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -19,11 +19,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import disarm_jax as dj
-from disarm_jax.experiment.choices import make_model
+from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
-from disarm_jax.experiment.seeds import SeedAxis
-from disarm_jax.experiment.step import make_experiment
+from disarm_jax.experiment.fields import Config
+from disarm_jax.experiment.load import make_experiment
+from disarm_jax.experiment.step import Experiment, State
 
 PIXELS = 784
 SIBLINGS = ("disarm", "reinforce_loo", "arm", "relax", "disarm_midpoint")  # compared most closely, on the linear model
@@ -42,17 +44,18 @@ class Case(NamedTuple):
 
     group: str
     name: str
-    config: dict
+    config: Config
     axis: float | None = None
 
 
-def config_of(file: str, **fields: Any) -> dict:
-    """A config file with some fields changed, for one seed, resolved: `config_of("elbo_linear", batch_size=100)`.
+def config_of(file: str, num_seeds: int = 1, **fields: Any) -> Config:
+    """A config with some fields changed, resolved: `config_of("layers:2", batch_size=100)`.
 
     Sections are joined to fields by two underscores.
     """
-    config: ConfigDict = importlib.import_module(f"configs.{file}").get_config()
-    config.seeds = (0,)
+    file, _, argument = file.partition(":")
+    config: ConfigDict = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+    config.seeds = tuple(range(num_seeds))
     for name, value in fields.items():
         *sections, field = name.split("__")
         section = config
@@ -76,7 +79,7 @@ def _estimator_cases(quick: bool) -> list[Case]:
         cases += [Case(group, name, config_of(file, estimator__name=name)) for name in chosen]
     for depth in () if quick else (2, 3, 4):
         names = dj.hierarchical_names()
-        cases += [Case(f"{depth} layers", n, config_of(f"layers_{depth}", estimator__name=n)) for n in names]
+        cases += [Case(f"{depth} layers", n, config_of(f"layers:{depth}", estimator__name=n)) for n in names]
     return cases
 
 
@@ -85,7 +88,7 @@ def _bound_cases(quick: bool) -> list[Case]:
     models = {"linear": ()} if quick else {"linear": (), "nonlinear": (200, 200)}
     for group, hidden in models.items():
         for pairs in (1,) if quick else (1, 10):
-            for file in (f"multisample_disarm_{pairs}", f"vimco_{2 * pairs}"):
+            for file in (f"multisample:disarm,{pairs}", f"multisample:vimco,{2 * pairs}"):
                 name = f"multisample_disarm, {pairs} pairs" if "disarm" in file else f"vimco, {2 * pairs} samples"
                 cases.append(Case(f"multi-sample, {group}", name, config_of(file, model__hidden=hidden)))
     return cases
@@ -105,12 +108,12 @@ def _growth_cases(quick: bool) -> list[Case]:
             given = (value,) if field == "model__latents" else value
             cases.append(Case(group, f"{value}", config_of("elbo_linear", **{field: given}), value))
     for pairs in (1, 2, 5, 10, 20, 50):
-        config = config_of("multisample_disarm_1", model__hidden=(), objective__num_samples=pairs)
+        config = config_of("multisample", model__hidden=(), objective__num_samples=pairs)
         cases.append(Case("pairs of the multi-sample bound", f"{pairs}", config, pairs))
     return cases
 
 
-def flops_by_hand(config: dict) -> float | None:
+def flops_by_hand(config: Config) -> float | None:
     """Floating-point operations of the products that a step cannot do without; None if ∇f is needed.
 
     Forward products, and the derivatives of the weights and of the inputs of inner layers. The inputs of the first
@@ -148,18 +151,28 @@ def images(num: int = 50_000) -> np.ndarray:
     return rng.integers(1, 256, (num, PIXELS), np.uint8) * (rng.random((num, PIXELS)) < 0.19).astype(np.uint8)
 
 
+def step_of(experiment: Experiment) -> Callable:
+    """One step of a state on all images, without what is measured at the end of a chunk."""
+
+    def step(state: State, images: jax.Array) -> Any:
+        plans = experiment.plan(state.seed, state.step[None], images.shape[0])
+        plan = jax.tree.map(lambda leaf: leaf[0], plans)
+        return experiment.step(state, experiment.batch(plan, images), plan.draw_keys)
+
+    return step
+
+
 class Training:
     """A compiled chunk of steps, and the state it goes on from."""
 
-    def __init__(self, config: dict, pixels: np.ndarray, num_devices: int = 1):
+    def __init__(self, config: Config, pixels: np.ndarray, num_devices: int = 1):
         """Compiles; `config["seeds"]` are spread over so many devices."""
         experiment = make_experiment(config, make_model(config["model"], PIXELS, np.full(PIXELS, 0.13)))
         axis = SeedAxis(len(config["seeds"]), jax.devices()[:num_devices])
         self._images = axis.share(pixels)
         self._state = axis.map(experiment.init)(axis.put(np.asarray(config["seeds"], np.uint32)))
-        one_step = jax.jit(lambda state, images: experiment.run_chunk(state, images, 1))
         state = jax.eval_shape(experiment.init, jnp.uint32(0))
-        self.xla_flops = one_step.lower(state, self._images).cost_analysis()["flops"]
+        self.xla_flops = jax.jit(step_of(experiment)).lower(state, self._images).cost_analysis()["flops"]
         self._steps = STEPS if self.xla_flops < 1e9 else STEPS // 10
         run = axis.map(lambda state, images: experiment.run_chunk(state, images, self._steps), donate=True)
         start = time.perf_counter()
@@ -228,7 +241,7 @@ def serve(request: dict) -> None:
     seeds = request.get("seeds", 1)
     devices = min(seeds, len(request["cores"]))
     jax.config.update("jax_num_cpu_devices", devices)
-    training = Training(config_of("elbo_linear") | {"seeds": tuple(range(seeds))}, images(), devices)
+    training = Training(config_of("elbo_linear", seeds), images(), devices)
     print("ready", flush=True)
     for _ in sys.stdin:
         print(np.median([training.run() for _ in range(5)]), flush=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from absl import app, flags
 
+from disarm_jax.command_line import parse_flags
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.report.runs import Run, read_runs
 
@@ -80,4 +81,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -27,12 +27,12 @@ import numpy as np
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
 from disarm_jax.data import DataError
-from disarm_jax.experiment.command_line import check_config_file, flag_errors, parse_flags
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.devices import deterministic_gpu_flag, keep_compiled_programs
+from disarm_jax.experiment.loop import train
 from disarm_jax.experiment.rundir import RunDir
-from disarm_jax.experiment.train import train
 
 PLATFORMS = ("gpu", "tpu", "cpu")
 # Rounding differs between devices, and now and then flips a bit.

@@ -27,7 +27,8 @@ import numpy as np
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.experiment.run import load_run
+from disarm_jax.command_line import parse_flags
+from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDir
 
 POLL_SECONDS = 0.001
@@ -240,4 +241,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

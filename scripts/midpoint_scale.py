@@ -16,6 +16,7 @@ import numpy as np
 from absl import app, flags
 
 import disarm_jax as dj
+from disarm_jax.command_line import parse_flags
 
 OUT = flags.DEFINE_string("out", "runs/midpoint_scale", "Folder of the table.")
 NUM_DRAWS = flags.DEFINE_integer("num_draws", 20_000, "Draws, shared between the rows of a batch.", lower_bound=100)
@@ -72,4 +73,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

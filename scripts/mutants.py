@@ -28,6 +28,8 @@ from typing import NamedTuple
 import tqdm
 from absl import app, flags
 
+from disarm_jax.command_line import parse_flags
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("disarm_jax", "tests", "pyproject.toml")
 PASSED, FAILED = 0, 1  # exit statuses of pytest; others are errors, such as that no test was selected
@@ -198,4 +200,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -11,6 +11,7 @@ import sys
 import tqdm
 from absl import app, flags
 
+from disarm_jax.command_line import parse_flags
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
 from disarm_jax.data.cache import cache_file, data_folder
 from disarm_jax.data.types import SPLITS
@@ -71,4 +72,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # unwinds, so that temporary files are removed
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

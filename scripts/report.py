@@ -17,6 +17,7 @@ from absl import app, flags
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
+from disarm_jax.command_line import parse_flags
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
@@ -38,7 +39,8 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def get_config(name: str) -> ConfigDict:
     """The config of a file in `configs`."""
-    return importlib.import_module(f"configs.{name}").get_config()
+    file, _, argument = name.partition(":")
+    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 def make_report(folders: list[str], out: pathlib.Path) -> str:
@@ -101,4 +103,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

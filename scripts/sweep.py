@@ -23,7 +23,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.experiment.command_line import check_config_file, parse_flags
+from disarm_jax.command_line import check_config_file, parse_flags
 from disarm_jax.experiment.config import ConfigError, differences, flat
 from disarm_jax.experiment.devices import (
     deterministic_gpu_flag,
@@ -31,8 +31,8 @@ from disarm_jax.experiment.devices import (
     number_of_cpu_devices_is_set,
     one_cpu_device_per_core,
 )
+from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, train
 from disarm_jax.experiment.rundir import RunDirError
-from disarm_jax.experiment.train import RUN_ME_AGAIN, Interrupted, train
 from disarm_jax.sweep import local, slurm
 from disarm_jax.sweep.attempt import Task
 from disarm_jax.sweep.folder import SweepFolder
@@ -150,7 +150,7 @@ def launch(values: flags.FlagValues) -> int:
     print(summary_line(found))
     if interrupted:
         print("interrupted; the same command continues", file=sys.stderr)
-        return RUN_ME_AGAIN
+        return TRY_AGAIN
     on_their_way = values.cluster == "slurm" and all(status.active or status.state == "done" for status in found)
     return 0 if on_their_way or all(status.state == "done" for status in found) else 1
 
@@ -248,7 +248,7 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
             train(trial.config, folder.path / trial.name)
         except Interrupted as interrupted:
             print(f"{interrupted}; the same command continues", file=sys.stderr)
-            sys.exit(RUN_ME_AGAIN)
+            sys.exit(TRY_AGAIN)
 
 
 if __name__ == "__main__":

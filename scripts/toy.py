@@ -32,6 +32,7 @@ from absl import app, flags, logging
 from tqdm import tqdm
 
 import disarm_jax as dj
+from disarm_jax.command_line import parse_flags
 from scripts.toy_exact import exact_ascent, exact_gradient, exact_variance, sigmoid
 from scripts.toy_figure import plot
 
@@ -229,4 +230,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)  # JAX tells of absent accelerators, across the progress bar
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -11,21 +11,27 @@ parameters of a group; ratios are to the first estimator.
 
 import functools
 import json
-import re
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import jax
 from absl import app, flags, logging
 
 from disarm_jax import data
-from disarm_jax.experiment import choices
+from disarm_jax.analysis.at_checkpoint import (
+    GroupVariance,
+    builder_of,
+    fixed_batch,
+    measure,
+    split_names,
+    tunables_of,
+)
+from disarm_jax.command_line import parse_flags
+from disarm_jax.experiment.build import load_dataset
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, check_measured
-from disarm_jax.experiment.run import Run, load_run
+from disarm_jax.experiment.load import Run, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
-from disarm_jax.experiment.variance import GroupVariance, measure, tune
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -65,52 +71,6 @@ def measure_run(
     return found
 
 
-def split_names(text: str) -> list[str]:
-    """Estimators listed with commas, of which those in parentheses belong to the options.
-
-    >>> split_names("arm, vimco(num_samples=10, repeats=2)")
-    ['arm', 'vimco(num_samples=10, repeats=2)']
-    """
-    return re.split(r"\s*,\s*(?![^(]*\))", text.strip())
-
-
-def builder_of(run: Run, label: str) -> Callable:
-    """From images to the estimator, as the run's own training would make it."""
-    relax_form = run.config["estimator"]["relax_form"]
-    return choices.estimator_builder(choices.parse_estimator(label), run.model.latents, relax_form)
-
-
-def fixed_batch(
-    run: Run, dataset: data.Dataset, draw_seed: int, batch_size: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The batch that all estimators see, and the keys that tunables and draws are made with."""
-    batch_key, binarize_key, tune_key, draw_key = jax.random.split(jax.random.key(draw_seed), 4)
-    chosen = data.batch_indices(batch_key, 0, batch_size, len(dataset.train))
-    images = jax.numpy.asarray(dataset.train)[chosen]
-    return data.binarize(binarize_key, images, run.config["dataset"]["binarization"]), tune_key, draw_key
-
-
-def tunables_of(
-    run: Run,
-    label: str,
-    build: Callable,
-    dataset: data.Dataset,
-    seed_number: int,
-    tune_key: jax.Array,
-    tune_steps: int,
-    tune_learning_rate: float,
-) -> Any:
-    """An estimator's tunables: the run's, or trained here at the run's parameters."""
-    if label in run.experiment.labels:
-        state = run.state.measured[run.experiment.labels.index(label)].tunables
-        return jax.tree.map(lambda leaf: leaf[seed_number], state)
-    config = run.config
-    optimizer = choices.make_optimizer(config["optimizer"]["tunables"] | {"learning_rate": tune_learning_rate})
-    batches = {"binarization": config["dataset"]["binarization"], "batch_size": config["batch_size"]}
-    learn = functools.partial(tune, run.experiment.objective, build, optimizer, **batches, num_steps=tune_steps)
-    return jax.jit(learn)(run.params[seed_number], tune_key, dataset.train)
-
-
 def table(found: dict[str, dict[str, GroupVariance]]) -> str:
     """One line per estimator and group."""
     first = next(iter(found.values()))
@@ -130,16 +90,16 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
             raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
         run = load_run(values.workdir)
         labels = check_measured(split_names(values.estimators), run.config, "--estimators")
-        seeds = run.config["seeds"]
+        seeds = run.config.seeds
         seed = seeds[0] if values.seed is None else values.seed
         if seed not in seeds:
             raise ConfigError(f"--seed is {seed}; accepted: {', '.join(map(str, seeds))}")
-        dataset = choices.load_dataset(run.config["dataset"])
-        batch_size = values.batch_size or run.config["batch_size"]
+        dataset = load_dataset(run.config.dataset)
+        batch_size = values.batch_size or run.config.batch_size
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
         budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps, values.tune_learning_rate)
-        with jax.default_matmul_precision(run.config["matmul_precision"]):
+        with jax.default_matmul_precision(run.config.matmul_precision):
             found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
@@ -164,4 +124,4 @@ def record(run: Run, seed: int, batch_size: int, values: flags.FlagValues, found
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -16,12 +16,17 @@ from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
+from disarm_jax import command_line  # noqa: F401 - lets integers be written as 1e4
 from disarm_jax.estimators.registry import BITS
-from disarm_jax.experiment.choices import parse_estimator
+from disarm_jax.experiment.build import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
 
 ROOT = pathlib.Path(__file__).parent.parent
-NAMES = sorted(file.stem for file in (ROOT / "configs").glob("*.py") if file.stem not in ("__init__", "base"))
+FORMER = {f"layers_{depth}": f"layers:{depth}" for depth in (2, 3, 4)}
+FORMER |= {f"multisample_disarm_{pairs}": f"multisample:disarm,{pairs}" for pairs in (1, 10)}
+FORMER |= {f"vimco_{samples}": f"multisample:vimco,{samples}" for samples in (2, 20)}
+FILES = sorted(file.stem for file in (ROOT / "configs").glob("*.py"))
+NAMES = [name for name in FILES if name not in ("__init__", "base", *FORMER)]
 MULTISAMPLE = {"objective.name": "multisample", "estimator.name": "multisample_disarm"}
 VIMCO = {"objective.name": "multisample", "estimator.name": "vimco"}
 TWO_LAYERS = {"model.latents": (200, 200)}
@@ -29,6 +34,12 @@ TWO_LAYERS = {"model.latents": (200, 200)}
 
 def not_an_estimator():
     """What an import path may find."""
+
+
+def config_of(name):
+    """The config of a file, with what stands behind a colon as its argument."""
+    file, _, argument = name.partition(":")
+    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 def changed(overrides):
@@ -53,14 +64,29 @@ def test_every_config_resolves_and_tells_how_to_run_it(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_of_the_docstrings_are_good(name):
-    commands = re.findall(
-        r"^    python -m main --config (.*)$", importlib.import_module(f"configs.{name}").__doc__, re.M
-    )
+    module = importlib.import_module(f"configs.{name}")
+    commands = re.findall(r"^    python -m main --config (.*)$", module.__doc__, re.M)
     assert commands
     for command in commands:
         file, *overrides = shlex.split(command)
-        assert file == f"configs/{name}.py"
-        resolve(parsed(name, *overrides))
+        path, colon, argument = file.partition(":")
+        assert path == f"configs/{name}.py"
+        resolve(parsed(f"{name}{colon}{argument}", *overrides))
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_former_names_work_and_say_the_new_one(former):
+    name, argument = FORMER[former].split(":")
+    with pytest.warns(FutureWarning, match=f"configs/{former}.py is now configs/{name}.py:{argument}$"):
+        config = importlib.import_module(f"configs.{former}").get_config()
+    assert resolve(config) == resolve(config_of(FORMER[former]))
+
+
+@pytest.mark.parametrize("name", ["layers:5", "layers:two", "multisample:disarm", "multisample:arm,2"])
+def test_other_arguments_are_refused(name):
+    file, _, argument = name.partition(":")
+    with pytest.raises(ValueError, match=f"^configs/{file}.py:{argument}: accepted: {file}.py:"):
+        config_of(name)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("categorical", "quickstart")])
@@ -76,6 +102,23 @@ def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(na
 # Overrides, and what the message must match: field, value and what is accepted.
 BAD = [
     ({"estimator.name": "disram"}, r"estimator\.name is 'disram'; accepted: arm, arms"),
+    ({"estimator.name": "disram"}, r"; did you mean 'disarm'\?$"),
+    (TWO_LAYERS | {"estimator.name": "disram"}, r"stochastic layers; did you mean 'disarm'\?$"),
+    ({"dataset.name": "minst"}, r"; did you mean 'mnist'\?$"),
+    ({"optimizer.prior.learning_rat": 1}, r"; did you mean 'learning_rate'\?$"),
+    ({"writers": ("tensorbord",)}, r"writers is \['tensorbord'\]; accepted: names of writers: tensorboard, wandb"),
+    ({"writers": ("nosuch:Writer",)}, r"writers\[0\] is 'nosuch:Writer'; accepted: .*cannot import"),
+    ({"objective.name": "nosuch:beta"}, r"objective\.name is 'nosuch:beta'; accepted: .*cannot import"),
+    ({"objective.options": {"beta": 2}}, r"objective\.options is \{'beta': 2\}; accepted: none for elbo"),
+    ({"optimizer.prior.name": "optax:nosuch"}, r"optimizer\.prior\.name is 'optax:nosuch'; .*module optax has no"),
+    ({"optimizer.encoder.options": {"b": 1}}, r"encoder\.options is \{'b': 1\}; accepted: none for adam"),
+    ({"optimizer.encoder.schedule": "linear"}, r"schedule is 'linear'; accepted: constant, cosine"),
+    ({"optimizer.encoder.decay_steps": 9}, r"decay_steps is 9; accepted: None for a constant schedule"),
+    (
+        {"optimizer.prior.schedule": "cosine", "optimizer.prior.warmup_steps": 5, "optimizer.prior.decay_steps": 5},
+        r"optimizer\.prior\.decay_steps is 5; accepted: more than warmup_steps, 5",
+    ),
+    ({"optimizer.encoder.clip": 0}, r"clip is 0; accepted: a positive number, or None"),
     ({"estimator.name": 3}, r"estimator\.name is 3; accepted: arm"),
     (VIMCO | {"objective.num_samples": 1}, r"estimator is 'vimco\(num_samples=1\)': .*at least 2, got 1"),
     (
@@ -243,8 +286,9 @@ def test_defaults_that_depend_on_other_fields(overrides, expected):
     config = resolve(changed(overrides))
     found = dict(flat(config))
     assert {field: found.get(field) for field in expected} == expected
-    assert resolve(config) == config
-    assert json.loads(json.dumps(config)) == config
+    assert resolve(plain(config)) == config
+    assert resolve(config) is config
+    assert json.loads(json.dumps(plain(config))) == config
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -253,7 +297,7 @@ def test_resolved_configs_stay_the_same(name):
     before = given.to_json()
     config = resolve(given)
     assert given.to_json() == before
-    assert resolve(config) == resolve(json.loads(json.dumps(config))) == config
+    assert resolve(config) == resolve(json.loads(json.dumps(plain(config)))) == config
 
 
 def test_every_option_of_every_estimator_is_a_field():
@@ -275,8 +319,7 @@ def test_estimators_are_printed_as_they_are_read(text):
 
 def parsed(name, *arguments):
     """The config that a command line gives."""
-    values = flags.FlagValues()
-    config = importlib.import_module(f"configs.{name}").get_config()
+    values, config = flags.FlagValues(), config_of(name)
     with mock.patch.object(sys, "argv", ["main", *arguments]):  # where ml_collections looks for the fields
         config_flags.DEFINE_config_dict("config", config, lock_config=True, flag_values=values)
         values(sys.argv)
@@ -287,6 +330,8 @@ def parsed(name, *arguments):
     ("argument", "expected"),
     [
         ("steps=2000", 2000),
+        ("steps=1e4", 10_000),
+        ("objective.num_samples=1e0", 1),
         ("optimizer.encoder.learning_rate=1e-3", 1e-3),
         ("optimizer.encoder.learning_rate=0", 0.0),
         ("seeds=(3, 4)", [3, 4]),

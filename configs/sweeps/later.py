@@ -20,7 +20,7 @@ def get_config():
     config.optimizer.prior.reduction = "mean"  # RELAX's own would be a sum, a rate that is 50 times as high
     config.eval.train_every = 10_000
     config.eval.test_every = 30_000
-    config.checkpoint.keep = 5
+    config.checkpoint.every, config.checkpoint.keep = 10_000, 5
     return config
 
 

@@ -4,8 +4,8 @@
     python -m scripts.sweep --config configs/sweeps/layers.py --out runs/layers --cluster local --only dataset=mnist
 
 3 data sets × 2, 3 and 4 layers × 4 estimators, 5 seeds in each run. The estimators take their hierarchical form, one
-branch per layer, because the model has several. The paper's numbers are in `configs/layers_2.py` to `layers_4.py`, and
-a word on its RELAX. Prepare the data first: `python -m scripts.prepare_data`.
+branch per layer, because the model has several. The paper's numbers are in `configs/layers.py`, and a word on its
+RELAX. Prepare the data first: `python -m scripts.prepare_data`.
 
 Time: about 490 hours of one core in all.
 """

@@ -5,8 +5,7 @@
 
 3 data sets × linear and nonlinear × {DisARM with 1 and 10 pairs, VIMCO with 2 and 20 samples}, 5 seeds in each run. K
 pairs and 2K samples are the same work, and both report the 2K-sample bound. The paper's numbers are in
-`configs/multisample_disarm_1.py`, `multisample_disarm_10.py`, `vimco_2.py` and `vimco_20.py`. Prepare the data first:
-`python -m scripts.prepare_data`.
+`configs/multisample.py`. Prepare the data first: `python -m scripts.prepare_data`.
 
 Time: about 320 hours of one core in all.
 """

@@ -15,7 +15,6 @@
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -25,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from disarm_jax.experiment.config import ConfigError, changeable, differences, flat
+from disarm_jax.experiment.config import Config, ConfigError, differences, digest, is_bound, migrated, versioned
 from disarm_jax.experiment.devices import default_platform
-from disarm_jax.experiment.migrations import migrated, versioned
 from disarm_jax.files import lock_file, move_aside, whole_file
 
 RECORD_FORMAT = 1
@@ -73,7 +71,7 @@ class RunDir:
                 raise RunDirError(f"another process is training in {self.path}")
             yield
 
-    def read_config(self) -> dict[str, Any]:
+    def read_config(self) -> Config:
         """The resolved config of the run, with the fields of today if older code has written it.
 
         Raises:
@@ -230,14 +228,12 @@ def write_text(file: pathlib.Path, text: str) -> None:
         stream.write(text.encode())
 
 
-def default_workdir(config: Mapping[str, Any]) -> pathlib.Path:
+def default_workdir(config: Config) -> pathlib.Path:
     """A readable directory under runs/ that is the same for the same config, so that a repeated command continues."""
-    model, estimator = config["model"], config["estimator"]["name"].rsplit(":")[-1]
-    widths = "x".join("of".join(map(str, np.atleast_1d(layer))) for layer in model["latents"])  # 200x200, 20of10
-    kind = "nonlinear" if model["hidden"] else "linear"
-    learnt = {field: value for field, value in flat(config) if not changeable(field)}
-    digest = hashlib.sha256(json.dumps(learnt, sort_keys=True).encode()).hexdigest()[:8]
-    bound = config["objective"]["name"] == "multisample"
-    objective = f"multisample{config['objective']['num_samples']}" if bound else "elbo"
-    dataset = config["dataset"]["name"].rsplit(":")[-1]
-    return pathlib.Path("runs", "-".join([dataset, kind, widths, objective, estimator, digest]))
+    widths = "x".join("of".join(map(str, np.atleast_1d(layer))) for layer in config.model.latents)  # 200x200, 20of10
+    kind = "nonlinear" if config.model.hidden else "linear"
+    objective, dataset, estimator = (
+        config[part].name.rsplit(":")[-1] for part in ("objective", "dataset", "estimator")
+    )
+    objective = f"{objective}{config.objective.num_samples}" if is_bound(config) else objective
+    return pathlib.Path("runs", "-".join([dataset, kind, widths, objective, estimator, digest(config)]))

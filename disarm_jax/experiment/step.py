@@ -1,9 +1,11 @@
-"""One training step of one seed as a pure function: batch, estimate, update. What is around it is in `train`.
+"""One training step, read from top to bottom: the batch, the gradient, the update, and the compiled chunk of them.
 
-All randomness is a function of (seed, step), so the state is all that is needed to go on where a run was interrupted.
+Everything here is a pure function of one run's state; the loop around it is in `loop`. All randomness is a function of
+(seed, step), so the state is all that is needed to go on where a run was interrupted.
 """
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,11 +13,24 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from disarm_jax import data
-from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder, make_optimizer, parse_estimator
-from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
+import disarm_jax as dj
+from disarm_jax import data, formulas
+from disarm_jax.data.types import SPLITS
+from disarm_jax.estimators.calling import attach
+from disarm_jax.experiment.build import Objective
+from disarm_jax.experiment.fields import Config
+from disarm_jax.experiment.metrics import (
+    finite_everywhere,
+    finite_vectors,
+    gradient_norms,
+    moving_variance,
+    parts_of_elbo,
+    tunable_means,
+)
+from disarm_jax.objectives import inference_layers
+from disarm_jax.structure import LayerSum
 
-GROUPS = ("encoder", "decoder", "prior")
+GROUPS = ("encoder", "decoder", "prior")  # of a model's parameters, each with an optimiser
 
 
 class Measured(NamedTuple):
@@ -59,13 +74,14 @@ class ChunkMetrics(NamedTuple):
       objective: mean over the chunk's steps.
       first_bad: first step, from 1 on, whose objective or gradient was not finite; 0 if there is none.
       gradient_variance: one per measured estimator, averaged over the encoder's parameters.
-      tunables: mean of each of the training estimator's tunables that is a number or has one entry per bit, by name.
+      at_end: what is measured at the end, on the batch of the next step, and the mean of each of the training
+        estimator's tunables that is a number or has one entry per bit, by name.
     """
 
     objective: jax.Array
     first_bad: jax.Array
     gradient_variance: tuple[jax.Array, ...]
-    tunables: dict[str, jax.Array]
+    at_end: dict[str, jax.Array]
 
 
 class Keys(NamedTuple):
@@ -78,116 +94,243 @@ class Keys(NamedTuple):
 
 
 def run_keys(seed: jax.Array) -> Keys:
-    """The keys of a seed; threefry, whatever JAX's default is."""
+    """The keys of a seed, threefry whatever JAX's default is."""
     return Keys(*jax.random.split(jax.random.key(seed, impl="threefry2x32"), 4))
 
 
-class Experiment(NamedTuple):
-    """A checked and resolved config as the functions of one seed that the loop compiles.
+class Plan(NamedTuple):
+    """What a step draws from: images by number `[B]`, the key of their bits, and those of estimators `[E]`."""
+
+    chosen: jax.Array
+    binarize_key: jax.Array
+    draw_keys: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
+    """A resolved config and its model as functions of one run, which the loop compiles.
 
     Attributes:
+      config: resolved.
       objective: what is climbed, with the model.
       labels: names of the measured estimators, the training one first.
       builders: from the step's images to each of these estimators.
-      init: `(seed) -> State`.
-      run_chunk: `(state, images, num_steps) -> (State, ChunkMetrics)`, with the training images uint8 `[N, pixels]`.
+      optimizers: of the groups of parameters and of the tunables.
     """
 
+    config: Config
     objective: Objective
     labels: tuple[str, ...]
     builders: tuple[Callable, ...]
-    init: Callable
-    run_chunk: Callable
+    optimizers: dict[str, optax.GradientTransformation]
 
-
-def make_experiment(config: Mapping[str, Any], model: Any) -> Experiment:
-    """The experiment that a config states.
-
-    Args:
-      config: checked and resolved, see `experiment.config`.
-      model: the VAE, made by `choices.make_model`.
-    """
-    objective = Objective(
-        model,
-        num_samples=config["objective"]["num_samples"],
-        stop_q=config["objective"]["stop_q"],
-        shared_samples=config["objective"]["generative_samples"] == "shared",
-    )
-    specs = [EstimatorSpec(config["estimator"]["name"], config["estimator"]["options"])]
-    specs += [parse_estimator(text) for text in config["variance"]["estimators"]]
-    relax_form = config["estimator"]["relax_form"]
-    builders = tuple(estimator_builder(spec, model.latents, relax_form) for spec in specs)
-    optimizers = {name: make_optimizer(section) for name, section in config["optimizer"].items()}
-    batch_size, binarization = config["batch_size"], config["dataset"]["binarization"]
-    scales = {group: batch_size if config["optimizer"][group]["reduction"] == "sum" else 1 for group in GROUPS}
-    decay = config["variance"]["decay"]
-
-    def init(seed: jax.Array) -> State:
-        model_key, *tunables_keys = jax.random.split(run_keys(seed).init, 1 + len(builders))
+    def init(self, seed: jax.Array) -> State:
+        """The state before the first step."""
+        model = self.objective.model
+        model_key, *tunables_keys = jax.random.split(run_keys(seed).init, 1 + len(self.builders))
         x = jnp.zeros((1, model.pixels))
         params = model.init(model_key, x)["params"]
-        if set(params) != set(GROUPS):
-            raise ValueError(f"the model's parameters are {sorted(params)}; accepted: {', '.join(GROUPS)}")
+        opt_state = {group: self.optimizers[group].init(params[group]) for group in GROUPS}
+        zeros = jax.tree.map(jnp.zeros_like, params["encoder"])
+        measured = []
+        for build, key in zip(self.builders, tunables_keys, strict=True):
+            tunables = init_tunables(self.objective, build(x), params, key, x)
+            measured.append(Measured(tunables, self.optimizers["tunables"].init(tunables), zeros, zeros))
+        return State(jnp.asarray(seed, jnp.uint32), jnp.zeros((), jnp.int32), params, opt_state, tuple(measured))
 
-        def measured(build: Callable, key: jax.Array) -> Measured:
-            tunables = init_tunables(objective, build(x), params, key, x)
-            zeros = jax.tree.map(jnp.zeros_like, params["encoder"])
-            return Measured(tunables, optimizers["tunables"].init(tunables), zeros, zeros)
+    def plan(self, seed: jax.Array, steps: jax.Array, num_images: int) -> Plan:
+        """What some steps `[N]` draw from, at once: in the loop it would be dozens of tiny operations for each."""
+        keys = run_keys(seed)
 
-        opt_state = {group: optimizers[group].init(params[group]) for group in GROUPS}
-        started = tuple(measured(build, key) for build, key in zip(builders, tunables_keys, strict=True))
-        return State(jnp.asarray(seed, jnp.uint32), jnp.zeros((), jnp.int32), params, opt_state, started)
+        def of_step(step: jax.Array) -> Plan:
+            chosen = data.batch_indices(keys.batches, step, self.config.batch_size, num_images)
+            step_keys = jax.random.split(jax.random.fold_in(keys.steps, step), 1 + len(self.builders))
+            return Plan(chosen, step_keys[0], step_keys[1:])
 
-    def measure(old: Measured, draw: Gradients) -> Measured:
+        return jax.vmap(of_step)(steps)
+
+    def batch(self, plan: Plan, images: jax.Array) -> jax.Array:
+        """The binary images `[B, pixels]` of a step, from all of them, uint8 `[N, pixels]`."""
+        return data.binarize(plan.binarize_key, images[plan.chosen], self.config.dataset.binarization)
+
+    def step(self, state: State, x: jax.Array, draw_keys: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
+        """The state after one step on a batch; the objective, and whether all was finite."""
+        # The gradient, by the estimator that trains and by those that are only measured.
+        draws = [
+            draw_gradients(self.objective, build(x), old.tunables, state.params, key, x)
+            for build, old, key in zip(self.builders, state.measured, draw_keys, strict=True)
+        ]
+        # The update.
+        params, opt_state = {}, {}
+        for group in GROUPS:
+            scale = x.shape[0] if self.config.optimizer[group].reduction == "sum" else 1
+            loss_grads = jax.tree.map(lambda g, scale=scale: -scale * g, draws[0].params[group])
+            updated = descend(self.optimizers[group], state.params[group], state.opt_state[group], loss_grads)
+            params[group], opt_state[group] = updated
+        measured = tuple(self.measure(old, draw) for old, draw in zip(state.measured, draws, strict=True))
+        finite = jnp.all(jnp.stack([jnp.isfinite(draw.value) & finite_vectors(draw.params) for draw in draws]))
+        return State(state.seed, state.step + 1, params, opt_state, measured), (draws[0].value, finite)
+
+    def measure(self, old: Measured, draw: "Gradients") -> Measured:
         """The moments with one more gradient in them, and tunables that act from the next step on."""
-        gradient = draw.params["encoder"]
+        gradient, decay = draw.params["encoder"], self.config.variance.decay
         mean = jax.tree.map(lambda m, g: decay * m + (1 - decay) * g, old.mean, gradient)
         square = jax.tree.map(lambda s, g: decay * s + (1 - decay) * g * g, old.square, gradient)
         if not jax.tree.leaves(old.tunables):
             return old._replace(mean=mean, square=square)
-        tunables, opt_state = descend(optimizers["tunables"], old.tunables, old.opt_state, draw.tunables)
+        tunables, opt_state = descend(self.optimizers["tunables"], old.tunables, old.opt_state, draw.tunables)
         return Measured(project(tunables), opt_state, mean, square)
 
-    def step_keys(state: State) -> jax.Array:
-        return jax.random.split(jax.random.fold_in(run_keys(state.seed).steps, state.step), 1 + len(builders))
-
-    def batch(state: State, images: jax.Array) -> jax.Array:
-        chosen = data.batch_indices(run_keys(state.seed).batches, state.step, batch_size, images.shape[0])
-        return data.binarize(step_keys(state)[0], images[chosen], binarization)
-
-    def step(state: State, x: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
-        _, *draw_keys = step_keys(state)
-        draws = [
-            draw_gradients(objective, build(x), old.tunables, state.params, key, x)
-            for build, old, key in zip(builders, state.measured, draw_keys, strict=True)
-        ]
-        params, opt_state = {}, {}
-        for group in GROUPS:
-            loss_grads = jax.tree.map(lambda g, scale=scales[group]: -scale * g, draws[0].params[group])
-            updated = descend(optimizers[group], state.params[group], state.opt_state[group], loss_grads)
-            params[group], opt_state[group] = updated
-        measured = tuple(measure(old, draw) for old, draw in zip(state.measured, draws, strict=True))
-        finite = jnp.all(jnp.stack([jnp.isfinite(draw.value) & finite_vectors(draw.params) for draw in draws]))
-        return State(state.seed, state.step + 1, params, opt_state, measured), (draws[0].value, finite)
-
-    def run_chunk(state: State, images: jax.Array, num_steps: int) -> tuple[State, ChunkMetrics]:
-        def step_and_next_batch(carry: tuple[State, jax.Array], _: None) -> tuple:
-            state, metrics = step(*carry)
-            return (state, batch(state, images)), metrics
-
+    def run_chunk(self, state: State, images: jax.Array, num_steps: int) -> tuple[State, ChunkMetrics]:
+        """So many steps as one program, with the training images uint8 `[N, pixels]`."""
         first = state.step + 1
-        # A batch is drawn in the step before, the last one for nothing: what is carried XLA cannot draw anew in every
-        # loop that reads it, a twentieth of a linear step.
-        started = (state, batch(state, images))
-        (state, _), (values, finite) = lax.scan(step_and_next_batch, started, length=num_steps)
+        plans = self.plan(state.seed, state.step + jnp.arange(num_steps + 1), images.shape[0])
+        plan_of = lambda number: jax.tree.map(lambda leaf: leaf[number], plans)
+
+        def step_and_next_batch(carry: tuple[State, jax.Array], draws: tuple[jax.Array, Plan]) -> tuple:
+            draw_keys, next_plan = draws
+            state, metrics = self.step(*carry, draw_keys)
+            return (state, self.batch(next_plan, images)), metrics
+
+        # The next batch is drawn one step ahead and carried. Otherwise XLA recomputes its random bits in every loop
+        # that reads it, which costs 5% of a linear step.
+        started = (state, self.batch(plan_of(0), images))
+        draws = (plans.draw_keys[:-1], plan_of(slice(1, None)))
+        (state, x), (values, finite) = lax.scan(step_and_next_batch, started, draws, unroll=self.config.unroll)
         # A gradient that is not finite in its weights alone shows in the parameters at the end.
         finite = jnp.append(finite, finite_everywhere(state.params))
         first_bad = jnp.where(jnp.all(finite), 0, jnp.minimum(first + jnp.argmin(finite), state.step))
+        decay = self.config.variance.decay
         variances = tuple(moving_variance(measured, state.step, decay) for measured in state.measured)
-        tunables = tunable_means(state.measured[0].tunables)
-        return state, ChunkMetrics(jnp.mean(values), first_bad, variances, tunables)
+        at_end = self.at_end(state, x, plans.draw_keys[-1, 0])
+        return state, ChunkMetrics(jnp.mean(values), first_bad, variances, at_end)
 
-    return Experiment(objective, tuple(map(str, specs)), builders, init, run_chunk)
+    def at_end(self, state: State, x: jax.Array, draw_key: jax.Array) -> dict[str, jax.Array]:
+        """Metrics of a state on the batch of the next step, whose gradient is the one that the step will make."""
+        tunables = state.measured[0].tunables
+        draw = draw_gradients(self.objective, self.builders[0](x), tunables, state.params, draw_key, x)
+        key = jax.random.fold_in(jax.random.fold_in(run_keys(state.seed).evaluation, state.step), len(SPLITS))
+        parts = parts_of_elbo(self.objective.model, state.params, key, x)
+        return parts | gradient_norms(draw.params) | tunable_means(tunables)
+
+
+# --- The gradient ---------------------------------------------------------------------------------------------------
+
+
+class Gradients(NamedTuple):
+    """One draw of an estimator on one batch.
+
+    Attributes:
+      value: the objective, averaged over the batch.
+      params: its gradient with respect to the model's parameters, by group.
+      tunables: an unbiased estimate of the derivative, with respect to the tunables, of the variance of the encoder's
+        gradient, summed over its parameters; of the logits' gradient for estimators that are `tuned_by_logits`.
+      logits: `[B, D]`, or a tuple of these for several layers: the derivative of each image's objective with respect
+        to the logits that comes from sampling.
+    """
+
+    value: jax.Array
+    params: dict
+    tunables: Any
+    logits: Any
+
+
+def init_tunables(objective: Objective, est: dj.Estimator, params: dict, key: jax.Array, x: jax.Array) -> Any:
+    """The estimator's tunables at the start; `key` is consumed."""
+    return est.init(key, distribution(x, inference_layers(objective.model, params)))
+
+
+def draw_gradients(
+    objective: Objective, est: dj.Estimator, tunables: Any, params: dict, key: jax.Array, x: jax.Array
+) -> Gradients:
+    """Draws samples once, and differentiates everything that learns from them.
+
+    Args:
+      objective: what to climb.
+      est: the estimator; hierarchical if the model has several layers.
+      tunables: its params.
+      params: of the model, by group.
+      key: consumed.
+      x: `[B, pixels]`, binary.
+    """
+    estimator_key, generative_key = jax.random.split(key)
+    batch_size = x.shape[0]
+
+    def value_of(params):
+        """The objective; and the logits' gradient, with what pulls derivatives of it back to the tunables."""
+        sampled = params if objective.shared_samples else params | lax.stop_gradient(_generative(params))
+        layers, f = layers_and_f(objective, sampled, x)
+
+        def apply(tunables):
+            out = est.outcome(tunables, estimator_key, distribution(x, layers), f)
+            return out.estimate.grad, out
+
+        # The tunables are differentiated inside: their pull-back comes out with the samples already drawn.
+        grads, pull_back, out = jax.vjp(apply, tunables, has_aux=True)
+        value = jnp.mean(attach(out.estimate.value, grads, out.logits))
+        if not objective.shared_samples:
+            fresh = jnp.mean(fresh_bound(objective, params, generative_key, x, layers[0](x)))
+            value = value + fresh - lax.stop_gradient(fresh)
+        return value, (pull_back, grads)
+
+    (value, (pull_back, logits_grads)), grads = jax.value_and_grad(value_of, has_aux=True)(params)
+    if not jax.tree.leaves(tunables):
+        return Gradients(value, grads, tunables, logits_grads)
+    if est.variance_loss is not None or est.moves_samples:
+        layers, f = layers_and_f(objective, lax.stop_gradient(params), x)
+        loss = lambda tunables: dj.variance_loss(est)(tunables, estimator_key, distribution(x, layers), f)
+        return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
+
+    if est.tuned_by_logits:  # the sum of squares of g
+        (tunables_grad,) = pull_back(jax.tree.map(lambda g: 2 * g, logits_grads))
+        return Gradients(value, grads, tunables_grad, logits_grads)
+
+    # The paper's loss is the sum of squares of the encoder's gradient, G = Jᵀg with J the derivative of the logits. Its
+    # derivative is that of g, pulled back from 2 J G.
+    def trunk_logits(encoder):
+        layers, f = layers_and_f(objective, params | {"encoder": encoder}, x)
+        return est.outcome(tunables, estimator_key, distribution(x, layers), f).logits
+
+    summed = jax.tree.map(lambda g: batch_size * g, grads["encoder"])
+    _, pushed = jax.jvp(trunk_logits, (params["encoder"],), (summed,))
+    (tunables_grad,) = pull_back(jax.tree.map(lambda p: 2 * p, pushed))
+    return Gradients(value, grads, tunables_grad, logits_grads)
+
+
+def _generative(params: dict) -> dict:
+    return {group: params[group] for group in ("decoder", "prior")}
+
+
+def layers_and_f(
+    objective: Objective, params: dict, x: jax.Array, first_logits: jax.Array | None = None
+) -> tuple[list[Callable], Callable]:
+    """The layers of q, the first computed for x already, and f, log w as a rule: of b, or of a tuple of layers."""
+    layers = inference_layers(objective.model, params)
+    known = layers[0](x) if first_logits is None else first_logits
+    layers = [lambda x: known, *layers[1:]]
+    return layers, objective.weigh(objective.model, params, x, layers, known, stop_q=objective.stop_q)
+
+
+def distribution(x: jax.Array, layers: Sequence[Callable]) -> Any:
+    """What an estimator takes: the logits of one layer, or the chain of several."""
+    return layers[0](x) if len(layers) == 1 else dj.Chain(x, layers)
+
+
+def fresh_bound(objective: Objective, params: dict, key: jax.Array, x: jax.Array, first_logits: jax.Array) -> jax.Array:
+    """The bound `[B]` of samples drawn for it, differentiable in decoder and prior alone."""
+    params = params | lax.stop_gradient({"encoder": params["encoder"]})
+    layers, f = layers_and_f(objective, params, x, lax.stop_gradient(first_logits))
+    law, b, logits = objective.model.law, [], []
+    for t, layer_key in enumerate(jax.random.split(key, len(layers))):
+        logits.append(layers[t](b[-1] if b else x))
+        sample = law.sample(layer_key, logits[t], 1 if b else objective.num_samples)
+        b.append(sample[0] if t else sample)
+    if isinstance(f, LayerSum):  # the logits that the bits were drawn from are not computed again
+        return formulas.bound(jnp.asarray(sum(f.terms(b, f.given(logits))[0])))
+    return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))
+
+
+# --- The update -----------------------------------------------------------------------------------------------------
 
 
 def descend(optimizer: optax.GradientTransformation, params: Any, opt_state: Any, grads: Any) -> tuple[Any, Any]:
@@ -204,41 +347,3 @@ def project(tunables: Any) -> Any:
     if isinstance(tunables, dict) and "base" in tunables:
         return tunables | {"base": project(tunables["base"])}
     return tunables
-
-
-def finite_vectors(grads: Any) -> jax.Array:
-    """Whether the gradients of all biases are finite: what is not finite in a layer's backward pass reaches its bias.
-
-    The weights are left out because a reduction over all of them at every step would take a noticeable part of it.
-    """
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(grads) if leaf.ndim < 2]))
-
-
-def finite_everywhere(tree: Any) -> jax.Array:
-    """Whether all numbers are finite."""
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
-
-
-def moving_variance(measured: Measured, step: jax.Array, decay: float) -> jax.Array:
-    """EMA(g²) − EMA(g)², averaged over the parameters, with the weight of the zeros at the start divided out."""
-    weight = 1 - decay ** step.astype(jnp.float32)
-    total = sum(
-        jnp.sum(square / weight - (mean / weight) ** 2)
-        for mean, square in zip(jax.tree.leaves(measured.mean), jax.tree.leaves(measured.square), strict=True)
-    )
-    mean = total / sum(leaf.size for leaf in jax.tree.leaves(measured.mean))
-    return jnp.maximum(mean, 0)  # rounding, where there is next to no variance
-
-
-def tunable_means(tunables: Any) -> dict[str, jax.Array]:
-    """The mean of each tunable that is a number or a vector of them, by name; networks are left out.
-
-    >>> tunable_means({"scale": jnp.ones(()), "network": {"bias": jnp.ones(3)}})
-    {'scale': Array(1., dtype=float32)}
-    """
-    named = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tunables):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if leaf.ndim < 2 and "network" not in name:
-            named[name] = jnp.mean(leaf)
-    return named

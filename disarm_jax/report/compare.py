@@ -118,7 +118,7 @@ def compare(pools: Sequence[Pool], get_config: Callable[[str], ConfigDict]) -> C
 
     Args:
       pools: our runs.
-      get_config: from the name of a config file, without its ending, to its config.
+      get_config: from the name of a config, such as elbo_linear or layers:3, to the config.
     """
     places = [(paper.place_of(pool.config), pool) for pool in pools]
     references = {place: paper.reference_of(place, get_config) for place, _ in places if place}

@@ -20,7 +20,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from disarm_jax.experiment.evaluate import bound_name, split_samples
-from disarm_jax.experiment.figures import STYLE
 from disarm_jax.report import palette, paper
 from disarm_jax.report.names import dataset_name, distinct_names, estimator_name, model_name
 from disarm_jax.report.origin import differing_codes, listed_codes
@@ -73,7 +72,7 @@ def _curves(title: str, pools: Sequence[Pool]) -> Figure:
     clocks = {key: _clock(group) for key, group in rows.items()}
     styles = _styles(pools)
     columns = 4 if any(clock for _, clock in clocks.values()) else 3
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(palette.FIGURE):
         figure = Figure(figsize=(3.6 * columns, 0.8 + 2.9 * len(rows)), layout="constrained")
         panels = figure.subplots(len(rows), columns, squeeze=False)
         for axes, (key, group) in zip(panels, sorted(rows.items()), strict=True):
@@ -132,7 +131,7 @@ def _clock(pools: Sequence[Pool]) -> tuple[str, dict[int, float]]:
 
 def _trajectories(title: str, pools: Sequence[Pool]) -> Figure:
     """The variances of several estimators along the training of one of them, one panel for each training."""
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(palette.FIGURE):
         columns = min(2, len(pools))
         rows = -(-len(pools) // columns)
         figure = Figure(figsize=(1 + 5 * columns, 0.8 + 3.2 * rows), layout="constrained")

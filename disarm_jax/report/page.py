@@ -6,10 +6,11 @@ escaped.
 
 import base64
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
-from disarm_jax.experiment.config import flat
+from disarm_jax.experiment.fields import flat
 from disarm_jax.report import paper, tables
 from disarm_jax.report.claims import Judgement
 from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
@@ -199,7 +200,7 @@ def _image(file: pathlib.Path, alt: str, kind: str = "tall") -> str:
     return f'<img class="{kind}" alt="{escape(alt)}" src="data:image/png;base64,{data}">'
 
 
-def _what(config: dict) -> str:
+def _what(config: Mapping[str, Any]) -> str:
     return f"{dataset_name(config)}, {model_name(config)}, {estimator_name(config)}"
 
 

@@ -9,10 +9,18 @@ was added to: solid DisARM, dashed REINFORCE LOO, dash-dotted ARMS, dotted a mul
 import hashlib
 from typing import Any, NamedTuple
 
-from disarm_jax.experiment.choices import EstimatorSpec, is_import_path, parse_estimator
+from disarm_jax.experiment.build import EstimatorSpec, parse_estimator
+from disarm_jax.experiment.fields import is_import_path
 
 LINES = ("-", "--", "-.", ":")
 NEUTRAL, LIMIT = "#555555", "#000000"  # of notes, and of exact values and limits
+FIGURE: dict[Any, Any] = {  # settings of matplotlib
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
 
 
 class Style(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from disarm_jax.experiment.choices import has_classes
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name
+from disarm_jax.experiment.fields import has_classes, plain
 
 STEPS = 1_000_000
 SEEDS = 5
@@ -199,11 +199,12 @@ def metric_of(place: Place, split: str) -> str:
 
 
 def config_of(place: Place) -> tuple[str, dict[str, Any]]:
-    """The config file that gives the numbers of a place, and the fields to set in it."""
+    """The config that gives the numbers of a place, a file with or without an argument, and the fields to set in it."""
     settings: dict[str, Any] = {} if place.dataset == "mnist" else {"dataset.name": place.dataset}
     if place.column in MULTISAMPLE:
-        return place.column, settings | ({"model.hidden": (200, 200)} if place.model == "nonlinear" else {})
-    name = place.model if place.model.startswith("layers") else f"elbo_{place.model}"
+        name = f"multisample:{place.column.removeprefix('multisample_').replace('_', ',')}"
+        return name, settings | ({"model.hidden": (200, 200)} if place.model == "nonlinear" else {})
+    name = place.model.replace("_", ":") if place.model.startswith("layers") else f"elbo_{place.model}"
     return name, settings | ({} if place.column == "disarm" else {"estimator.name": place.column})
 
 
@@ -215,7 +216,8 @@ def command_of(place: Place) -> str:
     """
     name, settings = config_of(place)
     fields = [f"--config.{field}={value}" for field, value in settings.items()]
-    return shlex.join(["python", "-m", "main", "--config", f"configs/{name}.py", *fields])
+    file, colon, argument = name.partition(":")
+    return shlex.join(["python", "-m", "main", "--config", f"configs/{file}.py{colon}{argument}", *fields])
 
 
 def reference_of(place: Place, get_config: Callable[[str], ConfigDict]) -> dict[str, Any]:
@@ -223,9 +225,9 @@ def reference_of(place: Place, get_config: Callable[[str], ConfigDict]) -> dict[
 
     Args:
       place: of the paper.
-      get_config: from the name of a config file, without its ending, to its config.
+      get_config: from the name of a config as `config_of` gives it to the config.
     """
     name, settings = config_of(place)
     config = get_config(name)
     config.update_from_flattened_dict(settings)
-    return resolve(config)
+    return plain(resolve(config))

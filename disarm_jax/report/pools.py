@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from disarm_jax.experiment import choices
-from disarm_jax.experiment.config import CADENCE, flat
+from disarm_jax.experiment import build
+from disarm_jax.experiment.config import CADENCE
+from disarm_jax.experiment.fields import flat
 from disarm_jax.report import paper
 from disarm_jax.report.origin import differing_codes, listed_codes
 from disarm_jax.report.runs import Run
@@ -141,7 +142,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_default(config: Mapping[str, Any], option: str, value: Any) -> bool:
     try:
-        return choices.default_option(config["estimator"]["name"], option, config["model"]["latents"]) == value
+        return build.default_option(config["estimator"]["name"], option, config["model"]["latents"]) == value
     except (AttributeError, KeyError, TypeError):  # a custom estimator, or an option of the hierarchical form alone
         return False
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from disarm_jax.experiment.config import flat
+from disarm_jax.experiment.fields import flat, plain
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
 from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
 
@@ -139,7 +139,7 @@ def read_run(path: pathlib.Path) -> Run:
     """
     run_dir = RunDir(path)
     try:
-        config = run_dir.read_config()
+        config = plain(run_dir.read_config())
         _check(config)
         is_row = lambda row: isinstance(row["step"], int) and isinstance(row.get("seed"), int)
         rows = [row for row in run_dir.read_metrics() if is_row(row)]

@@ -7,7 +7,7 @@ where these are far apart. Other work that slows down a whole run evenly cannot 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from disarm_jax.experiment import choices
+from disarm_jax.experiment import build
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.runs import StepTime
 
@@ -37,7 +37,7 @@ def evaluations_of(config: Mapping[str, Any]) -> int | None:
     With T stochastic layers 1 + T (n − 1) for groups of n samples, RELAX 1 + 2 T.
     """
     name, latents = config["estimator"]["name"], config["model"]["latents"]
-    layers, known = len(latents), choices.estimators_for(latents)
+    layers, known = len(latents), build.estimators_for(latents)
     if name not in known.estimator_names():
         return None
     if layers > 1 and name == "relax":

@@ -6,7 +6,7 @@ A variant stands in a row of its own beside the reference, under its name.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from disarm_jax.experiment import choices
+from disarm_jax.experiment import build
 
 
 class Variant(NamedTuple):
@@ -43,7 +43,7 @@ def value_of(config: Mapping[str, Any], field: str) -> Any:
     option = field.removeprefix("estimator.options.")
     if value is None and option != field:
         try:
-            return choices.default_option(config["estimator"]["name"], option, config["model"]["latents"])
+            return build.default_option(config["estimator"]["name"], option, config["model"]["latents"])
         except (AttributeError, KeyError):  # a custom estimator, or one without such an option
             return None
     return value

@@ -9,8 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from disarm_jax.experiment.figures import STYLE
-from disarm_jax.report import paper
+from disarm_jax.report import palette, paper
 from disarm_jax.report.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, UNDECIDED, Judgement, judge
 from disarm_jax.report.compare import MATCH, MATCH_WITHIN, MISSING, NOT_COMPARABLE, VARIANT, Cell, Comparison
 from disarm_jax.report.palette import LIMIT, NEUTRAL, count
@@ -101,7 +100,7 @@ def histogram(cells: Sequence[Cell]) -> Figure:
     gaps = np.array([cell.difference for cell in cells])
     limit = max(4, math.ceil(np.abs(gaps).max(initial=0)))
     edges = np.arange(-limit, limit + 0.25, 0.5)
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(palette.FIGURE):
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         ax = figure.subplots()
         ax.hist(gaps, edges.tolist(), color=NEUTRAL, alpha=0.45, rwidth=0.94, label=f"our {count(len(gaps), 'number')}")

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from disarm_jax.experiment.train import RUN_ME_AGAIN, SIGNALS
+from disarm_jax.experiment.loop import SIGNALS, TRY_AGAIN
 from disarm_jax.files import lock_file
 from disarm_jax.sweep.folder import Attempts, SweepFolder
 from disarm_jax.sweep.tail import saved_step
 
 # A signal that comes before `main` listens ends it; nothing is lost then either.
-CONTINUE = frozenset({RUN_ME_AGAIN, *(-number for number in SIGNALS)})
+CONTINUE = frozenset({TRY_AGAIN, *(-number for number in SIGNALS)})
 MAX_IDLE = 5  # attempts in a row that save no step, after which it is not tried again
 
 
@@ -130,7 +130,7 @@ class Attempt:
         status = self._process.poll()
         if status is not None and not self._log.closed:
             if self._killed and status == -signal.SIGKILL:
-                status = RUN_ME_AGAIN
+                status = TRY_AGAIN
             idle = self._now.idle + 1 if status in CONTINUE and self._saved_step() <= self._now.step else 0
             if idle >= MAX_IDLE:
                 status = self._give_up(idle)

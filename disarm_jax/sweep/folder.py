@@ -14,8 +14,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from disarm_jax.experiment.config import ConfigError
-from disarm_jax.experiment.migrations import migrated, versioned
+from disarm_jax.experiment.config import ConfigError, migrated, versioned
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.files import lock_file
 from disarm_jax.sweep.trials import SweepError

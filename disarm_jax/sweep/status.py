@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from disarm_jax.experiment.config import differences
+from disarm_jax.experiment.loop import TRY_AGAIN
 from disarm_jax.experiment.rundir import RunDir, RunDirError
-from disarm_jax.experiment.train import RUN_ME_AGAIN
 from disarm_jax.files import is_locked
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
@@ -105,7 +105,7 @@ def _state(
     if not job and not attempts.count:
         return "waiting", False, "not launched"
     if not job:
-        return "cancelled", False, said if attempts.status == RUN_ME_AGAIN else ""
+        return "cancelled", False, said if attempts.status == TRY_AGAIN else ""
     note = f"Slurm says {queued.state} of job {job}" if queued.state else f"job {job} has left the queue"
     if attempts.status is None:  # `main` did not come to its end, or has never begun
         said = last_line(folder.submitted / f"{job}_0_log.err")

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from disarm_jax.experiment.command_line import one_line
-from disarm_jax.experiment.config import ConfigError, flat, plain, resolve
+from disarm_jax.command_line import one_line
+from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.fields import Config, ConfigError, flat, plain
 from disarm_jax.sweep import hyper
 
 MAX_NAME = 180  # of the 255 bytes that a file system allows; a log file adds a few
@@ -34,7 +35,7 @@ class Trial(NamedTuple):
 
     name: str
     fields: dict[str, Any]
-    config: dict[str, Any]
+    config: Config
 
 
 def read_points(config_file: str | os.PathLike) -> hyper.Trials:
@@ -93,7 +94,7 @@ def make_trials(config: ConfigDict, points: hyper.Trials, overrides: Mapping[str
     trials, seen = [], {}
     for name, point in zip(trial_names(points), points, strict=True):
         resolved = _resolved(config, point, name)
-        other = seen.setdefault(json.dumps(resolved, sort_keys=True), name)
+        other = seen.setdefault(json.dumps(plain(resolved), sort_keys=True), name)
         if other != name or name in [trial.name for trial in trials]:
             sets = ", ".join(f"{field}={value}" for field, value in point.items()) or "nothing"
             raise SweepError(f"the sweep has the same trial twice: {other} and {name}, which sets {sets}")
@@ -107,7 +108,7 @@ def _writable(value: Any) -> bool:
     return all(item is None or isinstance(item, bool | int | float | str) for item in items)
 
 
-def _resolved(config: ConfigDict, point: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _resolved(config: ConfigDict, point: Mapping[str, Any], name: str) -> Config:
     changed = copy.deepcopy(config)
     try:
         changed.update_from_flattened_dict({field: value for field, value in point.items() if value is not None})

@@ -42,7 +42,7 @@ def gradient(logits: np.ndarray, f) -> np.ndarray:
     return result
 
 
-# Binary choices. A tree is a list of nodes (start, middle, stop): below the middle is a 0, from there on a 1.
+# Binary build. A tree is a list of nodes (start, middle, stop): below the middle is a 0, from there on a 1.
 
 
 def sticks(classes: int) -> list:

@@ -11,9 +11,9 @@ from tiny import tiny_config
 
 import disarm_jax as dj
 from disarm_jax.experiment.config import ConfigError, resolve
-from disarm_jax.experiment.run import load_run, prepare
+from disarm_jax.experiment.load import load_run, prepare
+from disarm_jax.experiment.loop import train
 from disarm_jax.experiment.rundir import default_workdir
-from disarm_jax.experiment.train import train
 from disarm_jax.models import CategoricalVAE
 from disarm_jax.objectives import inference_layers, log_weights, sampled_bound
 from disarm_jax.report.paper import place_of

@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     "eval.test_samples": 3,
     "eval.batch_size": 8,
     "checkpoint.every": 10,
+    "checkpoint.minutes": None,
     "checkpoint.keep": 1,
     "variance.estimators": ("disarm",),
 }

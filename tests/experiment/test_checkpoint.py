@@ -14,7 +14,7 @@ from tiny import tiny_config
 
 from disarm_jax.experiment.checkpoint import CheckpointError, Checkpoints, read_latest, read_step
 from disarm_jax.experiment.config import resolve
-from disarm_jax.experiment.run import prepare
+from disarm_jax.experiment.load import prepare
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

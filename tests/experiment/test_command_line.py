@@ -1,5 +1,6 @@
 """Whatever is wrong with flags or a config file is said in one line."""
 
+import subprocess
 import sys
 import warnings
 
@@ -7,12 +8,14 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from disarm_jax.experiment import command_line
-from disarm_jax.experiment.config import ConfigError
+from disarm_jax import command_line
+from disarm_jax.experiment.fields import ConfigError, defaults, flat, plain
 
 GOOD = "from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({'steps': 1})\n"
 BAD = [
-    (GOOD, ["--config.nosuch=1"], r"the config has no field 'nosuch'; accepted: those of configs/base.py"),
+    (GOOD, ["--config.nosuch=1"], r"the config has no field 'nosuch'; accepted: those that --help lists$"),
+    (GOOD, ["--config.stesp=1"], r"the config has no field 'stesp'; accepted: .*; did you mean 'steps'\?$"),
+    (GOOD, ["--config.steps=1.5"], r"flag --config\.steps=1\.5: invalid literal for int"),
     (GOOD, ["--config.steps=x"], r"flag --config\.steps=x: invalid literal for int"),
     (GOOD, ["--config.steps.x=1"], r"--config: KeyError: .*steps\.x"),
     (GOOD, ["--nosuch"], r"Unknown command line flag 'nosuch'"),
@@ -73,3 +76,13 @@ def test_what_is_no_config_is_refused_when_it_is_asked_for(values, tmp_path, mon
     parse(monkeypatch, f"--config={tmp_path / 'bad.py'}")
     with pytest.raises(ConfigError, match=message):
         command_line.check_config_file(values["config"])
+
+
+def test_help_lists_every_field():
+    """With its default; of every command that takes a config, with exit status 0."""
+    for command in ("main", "scripts.sweep", "scripts.compare"):
+        done = subprocess.run([sys.executable, "-m", command, "--help"], capture_output=True, text=True, check=True)
+        listed = [line.split("=")[0].split()[0] for line in done.stdout.splitlines() if line.startswith("  --config.")]
+        fields = [f"--config.{field}" for field, _ in flat(plain(defaults()))] if command != "scripts.compare" else []
+        assert set(fields) <= set(listed)
+        assert bool(fields) == bool(listed)

@@ -8,10 +8,11 @@ from absl import flags
 from tiny import tiny_config
 
 import disarm_jax as dj
-from disarm_jax.experiment.choices import parse_estimator
-from disarm_jax.experiment.train import train
+from disarm_jax.analysis import comparison
+from disarm_jax.analysis.at_checkpoint import split_names
+from disarm_jax.experiment.build import parse_estimator
+from disarm_jax.experiment.loop import train
 from scripts import compare
-from scripts.variance import split_names
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -56,9 +57,9 @@ def test_variance_time_and_bias_at_two_points(run, tmp_path):
 
 
 def test_all_are_compared_by_default():
-    names = {parse_estimator(label).name for label in split_names(compare.EVERY_ONE)}
+    names = {parse_estimator(label).name for label in split_names(comparison.EVERY_ONE)}
     assert names == {name for name in dj.estimator_names() if dj.estimator_info(name).objective == "expectation"}
-    names = {parse_estimator(label).name for label in split_names(compare.EVERY_ONE_OF_A_CHAIN)}
+    names = {parse_estimator(label).name for label in split_names(comparison.EVERY_ONE_OF_A_CHAIN)}
     assert names == set(dj.hierarchical_names()) - {"leg"}  # which has a branch for each bit
 
 
@@ -66,7 +67,7 @@ def test_all_are_compared_by_default():
     ("label", "unbiased"), [("relax", True), ("relax(later_layers='hard')", False), ("reinmax", False), ("a:b", True)]
 )
 def test_what_is_biased_is_said_to_be(label, unbiased):
-    assert compare.is_unbiased(label) is unbiased
+    assert comparison.is_unbiased(label) is unbiased
 
 
 @pytest.mark.parametrize(

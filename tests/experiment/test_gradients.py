@@ -7,11 +7,10 @@ import pytest
 from flax import linen as nn
 
 import disarm_jax as dj
-from disarm_jax import objectives
-from disarm_jax.experiment.choices import EstimatorSpec, estimator_builder
-from disarm_jax.experiment.gradients import Gradients, Objective, draw_gradients, init_tunables
+from disarm_jax.experiment.build import EstimatorSpec, Objective, estimator_builder
+from disarm_jax.experiment.step import Gradients, draw_gradients, init_tunables
 from disarm_jax.models import BernoulliVAE, Chain, Network, decoder_structure
-from disarm_jax.objectives import inference_layers, log_weights
+from disarm_jax.objectives import inference_layers, log_weights, weigh
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
@@ -94,10 +93,10 @@ CASES = [
 ]
 
 
-def without_moments(*args):
-    """A decoder that does not know its moments, so that expansions are at the mean."""
-    decoder = decoder_structure(*args)
-    return lambda b: decoder(b)
+def without_moments(model, params):
+    """Decoders that do not know their moments, so that expansions are at the mean."""
+    decoders = [decoder_structure(model, params, t) for t in range(len(model.latents))]
+    return [lambda b, decoder=decoder: decoder(b) for decoder in decoders]
 
 
 def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
@@ -128,9 +127,7 @@ def squares_of_the_encoder_gradient(objective, est, tunables, params, key, x):
 @pytest.mark.parametrize(("depth", "name", "options", "stop_q"), CASES)
 def test_all_gradients_of_one_draw(depth, name, options, stop_q, monkeypatch):
     """The model's gradient is that of `expectation`; the tunables' is that of the summed squares, by plain autodiff."""
-    monkeypatch.setattr(
-        objectives, "decoder_structure", without_moments
-    )  # plain autodiff knows expansions at the mean alone
+    monkeypatch.setattr(BernoulliVAE, "decoders", without_moments)  # plain autodiff knows expansions at the mean alone
     model, params = make(depth)
     objective, x = Objective(model, 1, stop_q, shared_samples=True), jnp.asarray(X)
     est = estimator_builder(EstimatorSpec(name, options), model.latents, relax_form="released")(x)
@@ -180,6 +177,28 @@ class TanhVAE(BernoulliVAE):
         self.prior = self.param("prior", nn.initializers.zeros_init(), self.latents, jnp.float32)
 
 
+class SaysSo(TanhVAE):
+    """The same, which tells what it knows of its decoder: that it is a function."""
+
+    def decoders(self, params):
+        return [lambda b: self.apply({"params": params}, b, method="decode")]
+
+
+def test_a_subclass_keeps_the_structure_if_it_says_so():
+    x = jnp.asarray(X)
+    f = {}
+    for kind in (BernoulliVAE, TanhVAE, SaysSo, type("Wider", (BernoulliVAE,), {"__annotations__": {}})):
+        model = kind((3,), 5)
+        params = model.init(jax.random.key(0), x.astype(jnp.float32))["params"]
+        params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), params)
+        layers = inference_layers(model, params)
+        f[kind.__name__] = weigh(model, params, x, layers, layers[0](x), stop_q=True)
+    structured = {name for name, made in f.items() if isinstance(made, dj.Composed)}
+    assert structured == {"BernoulliVAE", "SaysSo", "Wider"}
+    b = jnp.asarray(np.random.default_rng(0).integers(0, 2, (4, 3, 3)), jnp.float64)
+    np.testing.assert_allclose(f["SaysSo"](b), f["TanhVAE"](b), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["disarm", "disarm_midpoint", "disarm_quadratic"])
 def test_a_model_with_a_decoder_of_its_own(name):
     model, x = TanhVAE((3,), 5), jnp.asarray(X)
@@ -202,7 +221,7 @@ def test_moments_change_the_noise_of_the_encoder_gradient_alone(depth, monkeypat
     tunables = init_tunables(objective, est, params, jax.random.key(1), x)
     draw = lambda: jax.jit(lambda key: draw_gradients(objective, est, tunables, params, key, x))(jax.random.key(2))
     averaged = draw()
-    monkeypatch.setattr(objectives, "decoder_structure", without_moments)
+    monkeypatch.setattr(BernoulliVAE, "decoders", without_moments)
     at_the_mean = draw()
     for group in ("decoder", "prior"):
         same = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)

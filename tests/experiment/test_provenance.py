@@ -12,8 +12,7 @@ import pytest
 from tiny import tiny_config
 
 import disarm_jax as dj
-from disarm_jax.experiment import provenance, reporting
-from disarm_jax.experiment import train as loop
+from disarm_jax.experiment import loop, record, writers
 from disarm_jax.experiment.rundir import RunDir
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -51,7 +50,7 @@ class TestRecord:
 
         monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
         monkeypatch.setenv("PJRT_NPROC", "2")
-        monkeypatch.setattr(reporting, "append_rows", crash)
+        monkeypatch.setattr(writers, "append_rows", crash)
         with pytest.raises(ZeroDivisionError):
             loop.train(tiny_config(tmp_path, matmul_precision="default"), tmp_path / "run", jax.devices()[:1])
         run_dir = RunDir(tmp_path / "run")
@@ -72,7 +71,7 @@ class TestRecord:
         assert entry == {
             "step": 0,
             "command": sys.argv,
-            "code": provenance.code(),
+            "code": record.code(),
             "matmul_precision": "default",
             "device": {"platform": "cpu", "kind": "cpu", "count": 1},
         }
@@ -136,14 +135,14 @@ class TestCode:
         head = subprocess.check_output(["git", "-C", checkout, "rev-parse", "HEAD"], text=True).strip()
         assert len(head) == 40
         (checkout.parent / "log.txt").write_text("new, but no code")
-        assert provenance.code(checkout) == {"commit": head, "dirty": False, "version": dj.__version__}
+        assert record.code(checkout) == {"commit": head, "dirty": False, "version": dj.__version__}
 
     @pytest.mark.parametrize("name", ["notes.txt", "package/__init__.py", "package/new.py", "scripts/new.py"])
     def test_changes(self, checkout, name):
         file = checkout.parent / name
         file.parent.mkdir(exist_ok=True)
         file.write_text("x = 1\n")
-        found = provenance.code(checkout)
+        found = record.code(checkout)
         assert found["dirty"] is True
         assert found["commit"] is not None
 
@@ -151,21 +150,21 @@ class TestCode:
         nothing = {"commit": None, "dirty": None, "version": dj.__version__}
         for place in ("venv/lib/package", "copied/package"):  # ignored, and not yet added
             installed = shutil.copytree(checkout, checkout.parent / place)
-            assert provenance.code(installed) == nothing
+            assert record.code(installed) == nothing
 
     def test_no_repository_and_no_git(self, checkout, tmp_path, monkeypatch):
         (tmp_path / "__init__.py").write_text("")
-        assert provenance.code(tmp_path)["commit"] is None
+        assert record.code(tmp_path)["commit"] is None
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert provenance.code(checkout) == {"commit": None, "dirty": None, "version": dj.__version__}
+        assert record.code(checkout) == {"commit": None, "dirty": None, "version": dj.__version__}
 
     def test_a_git_that_hangs(self, checkout, tmp_path, monkeypatch):
         (tmp_path / "git").write_text("#!/bin/sh\nexec sleep 60\n")
         (tmp_path / "git").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        monkeypatch.setattr(provenance, "GIT_SECONDS", 0.2)
-        assert provenance.code(checkout)["commit"] is None
+        monkeypatch.setattr(record, "GIT_SECONDS", 0.2)
+        assert record.code(checkout)["commit"] is None
 
     def test_the_repository_of_a_hook_is_not_taken(self, checkout, tmp_path, monkeypatch):
         monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-        assert provenance.code(checkout)["commit"] is not None
+        assert record.code(checkout)["commit"] is not None

@@ -19,11 +19,10 @@ from quick_processes import quick_environment
 from tiny import tiny_config, tiny_settings
 
 from disarm_jax import data
-from disarm_jax.experiment import checkpoint, reporting, rundir
-from disarm_jax.experiment import train as loop
+from disarm_jax.experiment import checkpoint, loop, rundir, writers
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError
-from disarm_jax.experiment.run import load_run
+from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.step import run_keys
 from disarm_jax.models import BernoulliVAE
@@ -81,7 +80,8 @@ class TestInterrupted:
 
     @pytest.mark.parametrize(("number", "step"), [*((number, 5) for number in loop.SIGNALS), (signal.SIGTERM, 10)])
     def test_a_signal_saves_and_the_run_continues(self, folder, reference, tmp_path, monkeypatch, number, step):
-        metrics = reporting.Recorder.metrics
+        """The metrics of step 5 are written while the steps to 10 run, at whose end it is saved."""
+        metrics = writers.Recorder.metrics
 
         def signalled(self, at, values):
             metrics(self, at, values)
@@ -90,20 +90,20 @@ class TestInterrupted:
                 signal.raise_signal(number)
 
         on = []
-        monkeypatch.setattr(reporting.Recorder, "metrics", signalled)
+        monkeypatch.setattr(writers.Recorder, "metrics", signalled)
         handlers = [signal.getsignal(each) for each in loop.SIGNALS]
         config = config_of(folder, **{"checkpoint.every": 20})
-        with pytest.raises(loop.Interrupted, match=f"{signal.Signals(number).name}: saved at step {step} of 20"):
+        with pytest.raises(loop.Interrupted, match=f"{signal.Signals(number).name}: saved at step 10 of 20"):
             loop.train(config, tmp_path / "run")
         assert [signal.getsignal(each) for each in loop.SIGNALS] == handlers
-        assert load_run(tmp_path / "run").step == step
+        assert load_run(tmp_path / "run").step == 10
         loop.train(config, tmp_path / "run")
         assert kill_test.compare(reference, tmp_path / "run") == []
 
     @pytest.mark.parametrize(("place", "name"), [(10, "train_elbo"), (20, "objective"), (20, "train_elbo")])
     def test_a_signal_at_an_evaluation_saves_at_once(self, folder, reference, tmp_path, monkeypatch, place, name):
         """What is left to evaluate is evaluated when the run continues."""
-        metrics, on = reporting.Recorder.metrics, []
+        metrics, on = writers.Recorder.metrics, []
 
         def signalled(self, at, values):
             metrics(self, at, values)
@@ -111,7 +111,7 @@ class TestInterrupted:
                 on.append(True)
                 signal.raise_signal(signal.SIGTERM)
 
-        monkeypatch.setattr(reporting.Recorder, "metrics", signalled)
+        monkeypatch.setattr(writers.Recorder, "metrics", signalled)
         with pytest.raises(loop.Interrupted, match=f"saved at step {place} of 20"):
             loop.train(config_of(folder, **{"checkpoint.every": 20}), tmp_path / "run")
         assert not [
@@ -132,7 +132,7 @@ class TestInterrupted:
             append(file, new)
 
         with monkeypatch.context() as patch:
-            patch.setattr(reporting, "append_rows", crashing)
+            patch.setattr(writers, "append_rows", crashing)
             with pytest.raises(ZeroDivisionError):
                 loop.train(config_of(folder), tmp_path / "run")
         loop.train(config_of(folder), tmp_path / "run")
@@ -442,7 +442,7 @@ class TestProcesses:
                 time.sleep(0.001)
             process.send_signal(number)
             _, said = process.communicate()
-            assert process.returncode == loop.RUN_ME_AGAIN, said
+            assert process.returncode == loop.TRY_AGAIN, said
             name = signal.Signals(number).name
             assert said.splitlines()[-1].startswith(f"{name}: saved at step "), said
             assert said.splitlines()[-1].endswith("of 2,000; the same command continues")

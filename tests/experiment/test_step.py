@@ -10,9 +10,8 @@ from tiny import tiny_config
 from disarm_jax import data
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import mean_bound
-from disarm_jax.experiment.gradients import draw_gradients
-from disarm_jax.experiment.run import prepare
-from disarm_jax.experiment.step import project, run_keys
+from disarm_jax.experiment.load import prepare
+from disarm_jax.experiment.step import draw_gradients, project, run_keys
 from disarm_jax.objectives import sampled_bound
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -81,6 +80,8 @@ def test_the_bound_of_a_split_is_that_of_a_loop(tmp_path, binarization, num_samp
     model, images = prepared.model, prepared.dataset.test
     state = prepared.experiment.init(jnp.uint32(1))._replace(step=jnp.int32(20))
     found = jax.jit(lambda s, i: mean_bound(model, s, i, 2, num_samples, binarization, 5))(state, jnp.asarray(images))
+    three = lambda s, i: mean_bound(model, s, i, 2, num_samples, binarization, 5, batches_at_once=3)
+    np.testing.assert_allclose(jax.jit(three)(state, jnp.asarray(images)), found, rtol=1e-6)
     key = jax.random.fold_in(jax.random.fold_in(run_keys(jnp.uint32(1)).evaluation, 20), 2)
     bounds = []
     for start in range(0, 17, 5):

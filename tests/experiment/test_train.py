@@ -15,14 +15,13 @@ from tiny import tiny_config
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
-from disarm_jax.experiment import evaluate, seeds
-from disarm_jax.experiment import train as loop
-from disarm_jax.experiment.config import ConfigError, resolve
-from disarm_jax.experiment.migrations import versioned
-from disarm_jax.experiment.run import load_run, prepare
+from disarm_jax.experiment import devices, evaluate, loop
+from disarm_jax.experiment.config import ConfigError, resolve, versioned
+from disarm_jax.experiment.load import load_run, prepare
+from disarm_jax.experiment.loop import train
+from disarm_jax.experiment.metrics import finite_everywhere
 from disarm_jax.experiment.rundir import RunDir, read_rows
-from disarm_jax.experiment.step import finite_everywhere, run_keys
-from disarm_jax.experiment.train import train
+from disarm_jax.experiment.step import run_keys
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -139,7 +138,7 @@ def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, monkeypatch):
     train(five, tmp_path / "one", jax.devices()[:1])
     train(five, tmp_path / "four", jax.devices()[:4])
     with monkeypatch.context() as patch:
-        patch.setattr(seeds, "for_each", lambda platform, for_each=seeds.for_each: for_each("gpu"))
+        patch.setattr(devices, "for_each", lambda platform, for_each=devices.for_each: for_each("gpu"))
         train(five, tmp_path / "batched", jax.devices()[:1])
     together = load_run(tmp_path / "one")
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -244,16 +243,16 @@ def test_the_moving_variance_is_that_of_the_gradients(tmp_path):
 
 def test_own_estimator_data_set_and_model(tmp_path):
     overrides = {
-        "dataset.name": "own_parts:stripes",
+        "dataset.name": "custom_parts:stripes",
         "dataset.path": None,
-        "estimator.name": "own_parts:straight_disarm",
+        "estimator.name": "custom_parts:straight_disarm",
     }
-    config = tiny_config(tmp_path, **overrides, **{"model.name": "own_parts:QuietVAE"})
+    config = tiny_config(tmp_path, **overrides, **{"model.name": "custom_parts:QuietVAE"})
     config.unlock()
     config.model.options.loudness = 0.5
     config.estimator.options = {"num_pairs": 2}
     summary = train(config, tmp_path / "run")
-    assert summary["estimators"] == ["own_parts:straight_disarm(num_pairs=2)"]
+    assert summary["estimators"] == ["custom_parts:straight_disarm(num_pairs=2)"]
     run = load_run(tmp_path / "run")
     assert type(run.model).__name__ == "QuietVAE"
     assert run.model.loudness == 0.5
@@ -262,14 +261,17 @@ def test_own_estimator_data_set_and_model(tmp_path):
     train(config, tmp_path / "same")
     jax.tree.map(np.testing.assert_array_equal, run.params, load_run(tmp_path / "same").params)
     with pytest.raises(ConfigError, match=r"must return a disarm_jax\.Estimator, got int"):
-        resolve(tiny_config(tmp_path, **{"estimator.name": "own_parts:not_an_estimator"}))
+        resolve(tiny_config(tmp_path, **{"estimator.name": "custom_parts:not_an_estimator"}))
 
 
-def test_own_parts_that_do_not_fit_are_refused(tmp_path):
-    config = tiny_config(tmp_path, **{"estimator.name": "own_parts:wrong_shape"})
+def test_custom_parts_that_do_not_fit_are_refused(tmp_path):
+    config = tiny_config(tmp_path, **{"estimator.name": "custom_parts:wrong_shape"})
     with pytest.raises(ConfigError, match=r"value and grad of shapes \(\(5,\), \(4,\)\) for logits of \(5, 4\)"):
         train(config, tmp_path / "run")
-    for name, message in (("own_parts:stripes", "got an unexpected keyword"), ("types:SimpleNamespace", "has no init")):
+    for name, message in (
+        ("custom_parts:stripes", "got an unexpected keyword"),
+        ("types:SimpleNamespace", "has no init"),
+    ):
         with pytest.raises(ConfigError, match=f"model.name is '{name}'.*{message}"):
             train(tiny_config(tmp_path, **{"model.name": name}), tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -286,12 +288,14 @@ def test_the_precision_of_products(finished):
 def test_times_of_training_and_evaluation_are_told_apart(finished):
     rows = read_rows(finished.run_dir.timings_file)
     kinds = {
-        kind: sum(r["seconds"] for r in rows if r["what"].startswith("evaluate") == kind) for kind in (True, False)
+        kind: sum(r["seconds"] for r in rows if r["what"].startswith(kind)) for kind in ("evaluate", "train", "compile")
     }
     assert min(kinds.values()) > 0
     times = finished.summary["times"]
-    np.testing.assert_allclose(times["evaluation_seconds"], kinds[True], atol=0.01)
-    np.testing.assert_allclose(times["train_seconds"], kinds[False], atol=0.01)
+    np.testing.assert_allclose(times["evaluation_seconds"], kinds["evaluate"], atol=0.01)
+    np.testing.assert_allclose(times["train_seconds"], kinds["train"], atol=0.01)
+    np.testing.assert_allclose(times["compile_seconds"], kinds["compile"], atol=0.01)
+    np.testing.assert_allclose(times["steps_per_second"] * kinds["train"], 20)
 
 
 def test_a_run_is_loaded_as_the_readme_says(finished):
@@ -303,7 +307,7 @@ def test_a_run_is_loaded_as_the_readme_says(finished):
     exec(lines.replace("runs/quickstart", str(finished.run_dir.path)), names)
     assert names["images"].shape == (16, 16)
     run = names["run"]
-    assert (run.step, len(run.params), run.config["seeds"]) == (20, 2, [0, 7])
+    assert (run.step, len(run.params), run.config["seeds"]) == (20, 2, (0, 7))
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(tmp_path):

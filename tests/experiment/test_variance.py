@@ -9,11 +9,11 @@ import pytest
 from absl import flags
 from tiny import tiny_config
 
-from disarm_jax.experiment.choices import load_dataset
-from disarm_jax.experiment.gradients import draw_gradients
-from disarm_jax.experiment.run import load_run
-from disarm_jax.experiment.train import train
-from disarm_jax.experiment.variance import measure
+from disarm_jax.analysis.at_checkpoint import measure
+from disarm_jax.experiment.build import load_dataset
+from disarm_jax.experiment.load import load_run
+from disarm_jax.experiment.loop import train
+from disarm_jax.experiment.step import draw_gradients
 from scripts import variance
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from disarm_jax.data import recorded
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name, split_samples
+from disarm_jax.experiment.fields import plain
 from disarm_jax.experiment.rundir import RunDir, append_rows, write_text
 from disarm_jax.report import paper
 from scripts.report import get_config
@@ -23,7 +24,7 @@ def config_at(place: paper.Place, **overrides: Any) -> dict[str, Any]:
     name, settings = paper.config_of(place)
     config = get_config(name)
     config.update_from_flattened_dict(settings | overrides)
-    return resolve(config)
+    return plain(resolve(config))
 
 
 def write_run(

@@ -9,8 +9,8 @@ from matplotlib.colors import to_hex
 from synthetic import config_at, write_run
 
 import disarm_jax as dj
-from disarm_jax.experiment import figures as training_figures
 from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.report import one_run as training_figures
 from disarm_jax.report import palette
 from disarm_jax.report.figures import draw_all
 from disarm_jax.report.paper import Place
@@ -21,7 +21,6 @@ from scripts.toy import Trace
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 DRAWING = sorted((ROOT / "disarm_jax" / "report").glob("*.py")) + sorted((ROOT / "scripts").glob("*_figure.py"))
-DRAWING += [ROOT / "disarm_jax" / "experiment" / "figures.py"]
 
 
 def test_every_registered_estimator_has_an_entry():

@@ -56,10 +56,13 @@ def test_numbers_are_the_papers(place, split, number):
 def test_the_command_of_a_place_trains_what_the_place_is_about(place):
     *program, file = shlex.split(paper.command_of(place))[:5]
     assert program == ["python", "-m", "main", "--config"]
-    assert (ROOT / file).is_file()
+    path, colon, argument = file.partition(":")
+    assert (ROOT / path).is_file()
     values = flags.FlagValues()
     with mock.patch.object(sys, "argv", ["main", *shlex.split(paper.command_of(place))[5:]]):  # where it looks
-        config_flags.DEFINE_config_dict("config", get_config(pathlib.Path(file).stem), True, flag_values=values)
+        config_flags.DEFINE_config_dict(
+            "config", get_config(f"{pathlib.Path(path).stem}{colon}{argument}"), True, flag_values=values
+        )
         values(sys.argv)
     config = resolve(values.config)
     assert paper.place_of(config) == place
@@ -75,7 +78,7 @@ def test_the_command_of_a_place_trains_what_the_place_is_about(place):
         {"dataset.name": "npz", "dataset.path": "omniglot.npz"},
         {"dataset.name": "binarized_mnist"},
         {"estimator.name": "reinforce"},
-        {"model.name": "own_parts:QuietVAE"},
+        {"model.name": "custom_parts:QuietVAE"},
         {"model.latents": (200, 200), "model.hidden": (200, 200)},
         {"model.latents": (200,) * 5},
         {"objective.name": "multisample", "objective.num_samples": 5, "estimator.name": "vimco"},

@@ -80,7 +80,7 @@ def test_markdown_and_latex_have_the_same_numbers(report):
     assert "missing" not in text
     assert text.count("| Linear |") == 4  # those that have a number
     assert "## 56 cells of this table have no run yet" in text
-    assert "python -m main --config configs/layers_4.py --config.dataset.name=omniglot  # Omniglot, 4-Layer" in text
+    assert "python -m main --config configs/layers.py:4 --config.dataset.name=omniglot  # Omniglot, 4-Layer" in text
     tex = (report[1] / "table_1.tex").read_text()
     assert r"Dynamic MNIST & Linear & DisARM & $-$116.30 $\pm$ 0.06 {[}2{]} & $-$116.30 $\pm$ 0.08 & " in tex
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
@@ -145,7 +145,7 @@ def test_the_verdict_comes_first_then_curves_then_tables(report):
 
 def test_what_is_missing_is_folded(report):
     text = (report[1] / "index.html").read_text()
-    command = "python -m main --config configs/layers_4.py"
+    command = "python -m main --config configs/layers.py:4"
     assert command in text
     unfolded = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
     assert command not in unfolded

@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from disarm_jax.experiment.choices import make_model
-from disarm_jax.experiment.step import make_experiment
+from disarm_jax.experiment.build import make_model
+from disarm_jax.experiment.load import make_experiment
 from scripts import benchmark_cases as cases
 from scripts.benchmark import Timing, in_turn, paired_ratios, timing
 from scripts.benchmark_figure import draw
@@ -23,7 +23,7 @@ def products_of_a_step(config: dict) -> int:
     experiment = make_experiment(config, model)
     state = jax.eval_shape(experiment.init, jnp.uint32(0))
     images = jax.ShapeDtypeStruct((100, cases.PIXELS), jnp.uint8)
-    jaxpr = jax.make_jaxpr(lambda state, images: experiment.run_chunk(state, images, 1))(state, images).jaxpr
+    jaxpr = jax.make_jaxpr(cases.step_of(experiment))(state, images).jaxpr
     jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))  # as XLA leaves out what nobody uses
 
     def count(jaxpr) -> int:
@@ -48,10 +48,10 @@ def products_of_a_step(config: dict) -> int:
         ("elbo_linear", {"objective__generative_samples": "shared"}, 6 * 15.68e6),  # the pair forward and backward
         ("elbo_linear", {"estimator__options__num_pairs": 4}, (2 + 8 + 2) * 15.68e6),
         ("elbo_nonlinear", {}, 169.76e6),
-        ("multisample_disarm_10", {"model__hidden": ()}, 20 * 31.36e6 + 31.36e6),
-        ("layers_2", {}, 94.08e6 + 9 * 4e6),  # the upper layer: 3 rows up, 4 down, 1 and 1 backward
-        ("layers_4", {}, 94.08e6 + (9 + 11 + 13) * 4e6),
-        ("layers_4", {"objective__generative_samples": "shared"}, 94.08e6 + (9 + 12 + 15) * 4e6),
+        ("multisample:disarm,10", {"model__hidden": ()}, 20 * 31.36e6 + 31.36e6),
+        ("layers:2", {}, 94.08e6 + 9 * 4e6),  # the upper layer: 3 rows up, 4 down, 1 and 1 backward
+        ("layers:4", {}, 94.08e6 + (9 + 11 + 13) * 4e6),
+        ("layers:4", {"objective__generative_samples": "shared"}, 94.08e6 + (9 + 12 + 15) * 4e6),
     ],
 )
 def test_operations_by_hand_are_those_of_the_program(file, fields, expected):

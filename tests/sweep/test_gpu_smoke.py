@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 from tiny import tiny_settings
 
-from disarm_jax.experiment import train as loop
+from disarm_jax.experiment import loop
 from disarm_jax.experiment.rundir import append_rows
 from scripts import gpu_smoke
 

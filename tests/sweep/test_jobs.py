@@ -6,7 +6,7 @@ import sys
 import pytest
 from sweeping import write_program
 
-from disarm_jax.experiment.train import RUN_ME_AGAIN
+from disarm_jax.experiment.loop import TRY_AGAIN
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import MAX_IDLE, Attempt, Task
 from disarm_jax.sweep.folder import Attempts, SweepFolder
@@ -55,7 +55,7 @@ def end(folder, script, patience=60.0):
 
 
 def test_one_that_has_saved_requeues_itself_alone(folder):
-    assert end(folder, f"raise SystemExit({RUN_ME_AGAIN})") == (RUN_ME_AGAIN, "requeue 20_1\n")
+    assert end(folder, f"raise SystemExit({TRY_AGAIN})") == (TRY_AGAIN, "requeue 20_1\n")
     assert (folder.path / "asked").read_text() == "--noheader --jobs=20_1 --format=%T\n"
     assert folder.log_file("trial").read_text().startswith("== attempt 1 on job 20_1, ")
 
@@ -63,7 +63,7 @@ def test_one_that_has_saved_requeues_itself_alone(folder):
 def test_a_single_one_is_no_array(folder, monkeypatch):
     monkeypatch.delenv("SLURM_ARRAY_JOB_ID")
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
-    assert end(folder, f"raise SystemExit({RUN_ME_AGAIN})") == (RUN_ME_AGAIN, "requeue 20\n")
+    assert end(folder, f"raise SystemExit({TRY_AGAIN})") == (TRY_AGAIN, "requeue 20\n")
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -73,19 +73,19 @@ def test_one_that_is_done_or_has_failed_does_not(folder, status):
 
 def test_a_cancelled_one_does_not(folder, tmp_path):
     write_program(tmp_path / "bin", "squeue", "echo COMPLETING")
-    assert end(folder, f"raise SystemExit({RUN_ME_AGAIN})") == (RUN_ME_AGAIN, "")
+    assert end(folder, f"raise SystemExit({TRY_AGAIN})") == (TRY_AGAIN, "")
 
 
 def test_one_that_does_not_save_in_time_is_killed_first(folder):
-    assert end(folder, STUBBORN, patience=0.5) == (RUN_ME_AGAIN, "requeue 20_1\n")
-    assert folder.read_attempts("trial") == Attempts(1, RUN_ME_AGAIN, 1, 0)
+    assert end(folder, STUBBORN, patience=0.5) == (TRY_AGAIN, "requeue 20_1\n")
+    assert folder.read_attempts("trial") == Attempts(1, TRY_AGAIN, 1, 0)
     assert "== killed: not saved within 0 s; the last checkpoint must do" in folder.log_file("trial").read_text()
     next_one = Attempt(task(folder, ""), "here")  # so nothing is left that has the lock
     next_one.kill("")
 
 
 def test_it_is_not_tried_for_ever(folder):
-    folder.write_attempts("trial", Attempts(7, RUN_ME_AGAIN, MAX_IDLE - 1, 0))
+    folder.write_attempts("trial", Attempts(7, TRY_AGAIN, MAX_IDLE - 1, 0))
     assert end(folder, STUBBORN, patience=0.5) == (1, "")
     folder.write_attempts("trial", Attempts(7, None, MAX_IDLE - 1, 0))  # job and trial were killed together
     assert end(folder, "raise SystemExit(0)") == (1, "")

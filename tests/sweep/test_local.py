@@ -14,8 +14,8 @@ import pytest
 from quick_processes import quick_environment
 from sweeping import ESTIMATORS, run, write_config
 
-from disarm_jax.experiment import train as loop
-from disarm_jax.experiment.train import RUN_ME_AGAIN
+from disarm_jax.experiment import loop
+from disarm_jax.experiment.loop import TRY_AGAIN
 from disarm_jax.sweep import attempt, local, slurm
 from disarm_jax.sweep.folder import Attempts, SweepFolder
 from disarm_jax.sweep.status import Status, trial_status
@@ -125,7 +125,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path):
     assert "another launch is at work in" in run(f"--config={config}", f"--out={out}")
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1]
-    assert process.returncode == RUN_ME_AGAIN, said
+    assert process.returncode == TRY_AGAIN, said
     assert states(out) == dict.fromkeys(NAMES[:2], "cancelled")
     assert said.count("the trials save and end; Ctrl-C again kills them\n") == 1
     assert said.endswith("interrupted; the same command continues\n")
@@ -235,10 +235,10 @@ class TestAttempts:
         assert folder.read_attempts("trial") == Attempts(2, -signal.SIGUSR2, 1, 0)
 
     def test_it_gives_up_when_nothing_moves(self, tmp_path):
-        folder, task = SweepFolder(tmp_path), self.task(tmp_path, f"import sys; sys.exit({RUN_ME_AGAIN})")
+        folder, task = SweepFolder(tmp_path), self.task(tmp_path, f"import sys; sys.exit({TRY_AGAIN})")
         folder.logs.mkdir()
-        folder.write_attempts("trial", Attempts(8, RUN_ME_AGAIN, attempt.MAX_IDLE - 2))
-        assert self.finish(task) == RUN_ME_AGAIN
+        folder.write_attempts("trial", Attempts(8, TRY_AGAIN, attempt.MAX_IDLE - 2))
+        assert self.finish(task) == TRY_AGAIN
         assert self.finish(task) == 1
         found = trial_status(folder, "trial", {"job": None, "steps": 5})
         assert found.state == "failed"

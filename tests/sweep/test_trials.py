@@ -14,8 +14,8 @@ from test_configs import parsed
 
 from configs import base
 from disarm_jax.experiment import rundir
-from disarm_jax.experiment.config import resolve
-from disarm_jax.experiment.migrations import version
+from disarm_jax.experiment.config import resolve, version
+from disarm_jax.experiment.fields import plain
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError, main_command, make_trials, read_points, select, trial_names
@@ -53,21 +53,22 @@ class TestPaper:
         [
             ("dataset=mnist,model.hidden=none,estimator=disarm", "elbo_linear", []),
             ("dataset=omniglot,model.hidden=200-200,estimator=relax", "elbo_nonlinear", ["omniglot", "relax"]),
-            ("dataset=mnist,model.latents=200-200-200,estimator=arm", "layers_3", ["mnist", "arm"]),
+            ("dataset=mnist,model.latents=200-200-200,estimator=arm", "layers:3", ["mnist", "arm"]),
             (
                 "dataset=mnist,model.hidden=none,estimator=multisample_disarm,objective.num_samples=10",
-                "multisample_disarm_10",
+                "multisample:disarm,10",
                 [],
             ),
             (
                 "dataset=mnist,model.hidden=none,estimator=vimco,objective.num_samples=2,estimator.options.baseline=geometric",
-                "vimco_2",
+                "multisample:vimco,2",
                 [],
             ),
         ],
     )
     def test_trials_are_the_experiments_of_the_single_configs(self, name, file, options):
-        config = importlib.import_module(f"configs.{file}").get_config()
+        file, _, argument = file.partition(":")
+        config = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
         if options:
             config.dataset.name, config.estimator.name = options
         everything = {trial.name: trial.config for sweep in SWEEPS for trial in trials_of(sweep)}
@@ -277,7 +278,7 @@ class TestSlurmIsAsked:
         run_dir = tmp_path / "out" / "estimator=arm"  # the file was edited before the job began
         run_dir.mkdir()
         config = SweepFolder(tmp_path / "out").read_record()["estimator=arm"]["config"]
-        (run_dir / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
+        (run_dir / "config.json").write_text(json.dumps(plain(config) | {"batch_size": 7}))
         assert run(f"--status={tmp_path / 'out'}") == 1
         assert "not the config that was launched: batch_size: 7 in the run directory" in capfd.readouterr().out
 

@@ -1,11 +1,10 @@
-"""The one place where a word of a config becomes a model, a data set or an estimator.
+"""The one place where a word of a config becomes a model, a data set, an objective, an estimator or an optimiser.
 
-A name with a colon, "package.module:name", is imported: so an own model, data set or estimator needs no change here.
+A name with a colon, "package.module:name", is imported, so a custom part needs no change here: see docs/extend.md.
 """
 
 import ast
 import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,30 +21,11 @@ from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha
 from disarm_jax.estimators.controlled import Controlled
 from disarm_jax.estimators.registry import BITS, Registry, info_of
 from disarm_jax.estimators.relaxation import network_of
+from disarm_jax.experiment.fields import has_classes, imported, is_import_path
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
+from disarm_jax.objectives import weigh
 
 MODELS = {"bernoulli_vae": BernoulliVAE, "categorical_vae": CategoricalVAE}
-# RELAX's control variate in layer t. "released", as in the paper's released code: η (f + r), with r of the previous
-# layer's bits (the image for the first layer) and z_t, and one temperature and one η for all layers. "image": η f + r,
-# with r of the image and z_t. "z": η f + r, with r of z_t alone.
-RELAX_FORMS = ("released", "image", "z")
-
-
-def is_import_path(name: str) -> bool:
-    """Whether a name is one to import."""
-    return ":" in name
-
-
-def imported(path: str) -> Any:
-    """What "package.module:name" names; a ValueError says which half of it is not there."""
-    module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, TypeError, ValueError) as error:
-        raise ValueError(f"cannot import {module_name!r} of {path!r}: {error}") from error
-    if not callable(getattr(module, attribute, None)):
-        raise ValueError(f"the module {module_name} has no function or class {attribute!r}")
-    return getattr(module, attribute)
 
 
 class EstimatorSpec(NamedTuple):
@@ -86,11 +66,6 @@ def parse_estimator(text: str) -> EstimatorSpec:
     return EstimatorSpec(name.strip(), options)
 
 
-def has_classes(latents: Sequence[Any]) -> bool:
-    """Whether `model.latents` has a layer of categorical variables, a pair (D, C), and not a number of bits."""
-    return any(isinstance(layer, Sequence) for layer in latents)
-
-
 def estimators_for(latents: Sequence[Any]) -> Any:
     """The package with `estimator_names`, `estimator_info` and `make_estimator` for bits, or for classes."""
     return dj.categorical if has_classes(latents) else dj
@@ -129,7 +104,7 @@ def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: s
     Args:
       spec: what to make.
       latents: of the model; more than one layer takes the hierarchical form.
-      relax_form: of RELAX's control variate, one of `RELAX_FORMS`.
+      relax_form: of RELAX's control variate, one of `fields.RELAX_FORMS`.
 
     Raises:
       TypeError, ValueError: from the factory, naming what it does not accept.
@@ -182,7 +157,7 @@ def conditional_network(hidden: int, x: jax.Array) -> tuple[Callable, Callable]:
 def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -> Any:
     """The model of a config's `model` section.
 
-    An own one is a Flax module with the fields and methods of `BernoulliVAE`; what `model.options` holds is passed on.
+    A custom one is a Flax module with the fields and methods of `BernoulliVAE`, and whatever `model.options` holds.
 
     Args:
       config: the section.
@@ -204,21 +179,85 @@ def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -
     )
 
 
+class Objective(NamedTuple):
+    """What a model is trained for.
+
+    Attributes:
+      model: the VAE.
+      num_samples: K of the bound that is optimised; 1 for the ELBO.
+      stop_q: whether log q inside f is taken as a constant.
+      shared_samples: whether decoder and prior learn from the estimator's own samples, or from a fresh draw.
+      weigh: makes the f of estimators, see `make_objective`.
+    """
+
+    model: Any
+    num_samples: int
+    stop_q: bool
+    shared_samples: bool
+    weigh: Callable = weigh
+
+
+def make_objective(config: Mapping[str, Any], model: Any) -> Objective:
+    """The objective of a config's `objective` section.
+
+    The f of the ELBO and of multi-sample bounds is log w. A custom objective is a function of its options that returns
+    another one, `(model, params, x, layers, first_logits, *, stop_q) -> f`, with the arguments of
+    `objectives.log_weights`. Its f takes samples `[..., B, D]` of the latent variables, or a tuple of these for
+    several layers, to values `[..., B]`.
+    """
+    made = imported(config["name"])(**config["options"]) if is_import_path(config["name"]) else weigh
+    shared = config["generative_samples"] == "shared"
+    return Objective(model, config["num_samples"], config["stop_q"], shared, made)
+
+
+def make_optimizer(config: Mapping[str, Any]) -> optax.GradientTransformation:
+    """The optimiser of one section of a config's `optimizer`.
+
+    A custom one is called with the learning rate, a number or a function of the step, and `options`, as optax's are.
+    """
+    rate, name = schedule_of(config), config["name"]
+    if name == "adam":
+        optimizer = optax.adam(rate, b1=config["b1"], b2=config["b2"], eps=config["eps"])
+    else:
+        optimizer = (imported(name) if is_import_path(name) else optax.sgd)(rate, **config["options"])
+    return optimizer if config["clip"] is None else optax.chain(optax.clip_by_global_norm(config["clip"]), optimizer)
+
+
+def schedule_of(config: Mapping[str, Any]) -> Any:
+    """The learning rate of a section of a config's `optimizer`: a number, or a function of the steps made before.
+
+    A custom schedule is called with the learning rate and the number of steps after the warm-up, as optax's are.
+
+    >>> section = {"learning_rate": 1.0, "schedule": "cosine", "warmup_steps": 10, "decay_steps": 30}
+    >>> [round(float(schedule_of(section)(step)), 2) for step in (0, 5, 10, 20, 30)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    rate, warmup, name = config["learning_rate"], config["warmup_steps"], config["schedule"]
+    if name == "constant" and not warmup:
+        return rate
+    if name == "constant":
+        after = optax.constant_schedule(rate)
+    else:
+        decay = imported(name) if is_import_path(name) else optax.cosine_decay_schedule
+        after = decay(rate, config["decay_steps"] - warmup)
+    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
+
+
 def load_dataset(config: Mapping[str, Any], progress: Progress = no_progress) -> data.Dataset:
     """The images of a config's `dataset` section, drawn once if its binarisation is static.
 
-    An own data set is a function without arguments that returns a `Dataset`, or a dict of uint8 arrays `[N, D]` or
+    A custom data set is a function without arguments that returns a `Dataset`, or a dict of uint8 arrays `[N, D]` or
     `[N, H, W]` by split.
     """
     if is_import_path(config["name"]):
-        dataset = _own_dataset(config["name"], imported(config["name"])())
+        dataset = _custom_dataset(config["name"], imported(config["name"])())
     else:
         options = {name: config[name] for name in ("source", "data_dir", "path")}
         dataset = data.load(config["name"], **options, progress=progress)
     return data.binarize_once(dataset, config["static_seed"]) if config["binarization"] == "static" else dataset
 
 
-def _own_dataset(path: str, found: Any) -> data.Dataset:
+def _custom_dataset(path: str, found: Any) -> data.Dataset:
     if isinstance(found, data.Dataset):
         return found
     if not (isinstance(found, Mapping) and set(found) == set(SPLITS)):
@@ -226,10 +265,3 @@ def _own_dataset(path: str, found: Any) -> data.Dataset:
     flat, image_shape = flatten({split: np.asarray(found[split]) for split in SPLITS}, path)
     provenance = Provenance(path, "import", path, "order of the arrays returned", sha256_of_arrays(flat))
     return data.Dataset(**flat, image_shape=image_shape, provenance=provenance)
-
-
-def make_optimizer(config: Mapping[str, Any]) -> optax.GradientTransformation:
-    """The optimiser of one section of a config's `optimizer`."""
-    if config["name"] == "adam":
-        return optax.adam(config["learning_rate"], b1=config["b1"], b2=config["b2"], eps=config["eps"])
-    return optax.sgd(config["learning_rate"])

@@ -10,13 +10,41 @@ from typing import Any, cast
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.fields import FIELDS, ConfigError, described, did_you_mean, flat
+
+HELP = {"--help", "-help", "-h", "--helpshort", "-helpshort", "--helpfull", "-helpfull"}
+
+
+class _Integers(flags.IntegerParser):
+    """Integers, which may be written as 1e4."""
+
+    def convert(self, argument: Any) -> int:
+        try:
+            return super().convert(argument)
+        except ValueError:
+            with contextlib.suppress(ValueError):
+                if (number := float(argument)).is_integer():
+                    return int(number)
+            raise
+
+
+config_flags.register_flag_parser_for_type(int, _Integers())  # for all fields of configs
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """What absl does, with every error in one line."""
+    """What absl does, with every error in one line, and exit status 0 after `--help`."""
+    if HELP & set(argv[1:]):
+        print(help_text())
+        sys.exit(0)
     with flag_errors():
         return flags.FLAGS(argv)
+
+
+def help_text() -> str:
+    """The docstring of the command, its flags, and, if it takes a config, all fields of one."""
+    text = f"{sys.modules['__main__'].__doc__ or ''}\n{flags.FLAGS.main_module_help()}"
+    fields = "\n".join(["Fields of a config, with their defaults:", *described()])
+    return f"{text}\n{fields}" if "config" in flags.FLAGS else text
 
 
 @contextlib.contextmanager
@@ -28,17 +56,19 @@ def flag_errors() -> Iterator[None]:
     try:
         yield
     except flags.Error as error:
-        said = str(error)
-        if "Traceback" in said:  # of get_config
-            said = f"--config: {said.strip().splitlines()[-1]}"
-        sys.exit(f"error: {' '.join(said.split())}")
+        message = str(error)
+        if "Traceback" in message:  # of get_config
+            message = f"--config: {message.strip().splitlines()[-1]}"
+        sys.exit(f"error: {' '.join(message.split())}")
     except OSError as error:
         sys.exit(f"error: --config: {_last_line(error)}")
     except Exception as error:  # whatever the code of a config file raises
         cause = error.args[0] if error.args else None
         if isinstance(cause, KeyError):  # so ml_collections says it of a field
-            field = str(cause.args[0]).splitlines()[0]
-            sys.exit(f"error: the config has no field {field}; accepted: those of configs/base.py")
+            field = str(cause.args[0]).splitlines()[0].strip("\"'")
+            known = [name for path, _ in flat(FIELDS) for name in (path, path.rpartition(".")[2])]
+            accepted = "those that --help lists"
+            sys.exit(f"error: the config has no field {field!r}; accepted: {accepted}{did_you_mean(field, known)}")
         if isinstance(error, AttributeError) and "has no attribute 'get_config'" in str(error):
             sys.exit("error: --config: the file has no function get_config(); see configs/base.py")
         sys.exit(f"error: --config: {one_line(error)}")

@@ -4,6 +4,8 @@ The moving averages of training follow a model that moves: here nothing does, so
 estimators alone.
 """
 
+import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,8 +15,9 @@ import optax
 from jax import lax
 
 from disarm_jax import data
-from disarm_jax.experiment.gradients import Objective, draw_gradients, init_tunables
-from disarm_jax.experiment.step import descend, project
+from disarm_jax.experiment.build import Objective, estimator_builder, make_optimizer, parse_estimator
+from disarm_jax.experiment.load import Run
+from disarm_jax.experiment.step import descend, draw_gradients, init_tunables, project
 
 
 class GroupVariance(NamedTuple):
@@ -131,3 +134,47 @@ def measure(
         )
         for name, s in squares.items()
     }
+
+
+def split_names(text: str) -> list[str]:
+    """Estimators listed with commas, of which those in parentheses belong to the options.
+
+    >>> split_names("arm, vimco(num_samples=10, repeats=2)")
+    ['arm', 'vimco(num_samples=10, repeats=2)']
+    """
+    return re.split(r"\s*,\s*(?![^(]*\))", text.strip())
+
+
+def builder_of(run: Run, label: str) -> Callable:
+    """From images to the estimator, as the run's training would make it."""
+    return estimator_builder(parse_estimator(label), run.model.latents, run.config.estimator.relax_form)
+
+
+def fixed_batch(
+    run: Run, dataset: data.Dataset, draw_seed: int, batch_size: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The batch that all estimators see, and the keys that tunables and draws are made with."""
+    batch_key, binarize_key, tune_key, draw_key = jax.random.split(jax.random.key(draw_seed), 4)
+    chosen = data.batch_indices(batch_key, 0, batch_size, len(dataset.train))
+    images = jnp.asarray(dataset.train)[chosen]
+    return data.binarize(binarize_key, images, run.config.dataset.binarization), tune_key, draw_key
+
+
+def tunables_of(
+    run: Run,
+    label: str,
+    build: Callable,
+    dataset: data.Dataset,
+    seed_number: int,
+    tune_key: jax.Array,
+    tune_steps: int,
+    tune_learning_rate: float,
+) -> Any:
+    """An estimator's tunables: the run's, or trained here at the run's parameters."""
+    if label in run.experiment.labels:
+        state = run.state.measured[run.experiment.labels.index(label)].tunables
+        return jax.tree.map(lambda leaf: leaf[seed_number], state)
+    optimizer = make_optimizer({**run.config.optimizer.tunables, "learning_rate": tune_learning_rate})
+    batches = {"binarization": run.config.dataset.binarization, "batch_size": run.config.batch_size}
+    learn = functools.partial(tune, run.experiment.objective, build, optimizer, **batches, num_steps=tune_steps)
+    return jax.jit(learn)(run.params[seed_number], tune_key, dataset.train)

@@ -11,8 +11,9 @@ from matplotlib import figure as figures
 from matplotlib.axes import Axes
 
 from disarm_jax import data
-from disarm_jax.experiment import choices
-from disarm_jax.experiment.run import Prepared
+from disarm_jax.experiment import build
+from disarm_jax.experiment.fields import plain
+from disarm_jax.experiment.load import Prepared
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.experiment.step import State
 from disarm_jax.files import whole_file
@@ -20,13 +21,6 @@ from disarm_jax.report import palette
 
 COLUMNS = 20
 MARKERS = ("o", "s", "^", "D")
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-}
 
 
 def series(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -49,12 +43,12 @@ def draw_curves(run_dir: RunDir) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row if name not in ("step", "seed")))
     tunables = [name for name in names if name.startswith("tunables/")]
     variances = [name for name in names if name.startswith("gradient_variance")]
-    bounds = [name for name in names if name not in tunables + variances]
+    bounds = [name for name in names if name == "objective" or name.endswith(("_elbo", "_sample_bound"))]
     panels = {"objective and bounds, nats": bounds, "gradient variance of the encoder": variances}
     panels |= {"tunables of the estimator": tunables} if tunables else {}
     trained, options = config["estimator"]["name"], config["estimator"]["options"]
     own, labels = palette.style_of(trained), {"objective": "objective (running mean)"}
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(palette.FIGURE):
         figure = figures.Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
         for axes, (title, shown) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             means = []
@@ -62,7 +56,7 @@ def draw_curves(run_dir: RunDir) -> None:
                 label, style = labels.get(name) or name.partition("/")[2] or palette.bound_title(name), own
                 line = palette.LINES[number % len(palette.LINES)]  # all of the same estimator
                 if shown is variances:
-                    measured = name.partition("/")[2] or str(choices.EstimatorSpec(trained, options))
+                    measured = name.partition("/")[2] or str(build.EstimatorSpec(trained, options))
                     label, style = palette.label_name(measured), palette.style_of(palette.spec_of(measured).name)
                     line = style.line
                 look = {"color": style.color, "linestyle": line, "marker": MARKERS[number % len(MARKERS)]}
@@ -73,7 +67,7 @@ def draw_curves(run_dir: RunDir) -> None:
                 axes.set_yscale("log")
             axes.set(title=title, xlabel="steps")
             axes.legend(fontsize=8)
-        latents, hidden = (str(config["model"][name])[1:-1] or "none" for name in ("latents", "hidden"))
+        latents, hidden = (str(plain(config.model[name]))[1:-1] or "none" for name in ("latents", "hidden"))
         dataset = palette.own_name(config["dataset"]["name"])
         figure.suptitle(f"{own.name} on {dataset}, latents {latents}, hidden {hidden}", fontsize=10)
         _save(figure, run_dir.curves)

@@ -1,0 +1,1 @@
+"""What trained models tell about estimators: their variance, bias and time at checkpoints."""

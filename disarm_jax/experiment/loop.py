@@ -1,0 +1,275 @@
+"""The training loop: from a config to a finished run directory, through any number of interruptions.
+
+The loop wakes up once per chunk of steps. What it does at a step depends on the config alone, never on where a run was
+interrupted: chunks end at multiples of `log_every`, rows of a step are on disk before its checkpoint, and whatever was
+written past the checkpoint that a run resumes from is dropped and made again, the same to the bit.
+
+The devices do not wait for the disk: a chunk is dispatched before the metrics of the one before are fetched, and
+checkpoints are written while it runs.
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+
+from disarm_jax.data.types import SPLITS
+from disarm_jax.experiment.build import schedule_of
+from disarm_jax.experiment.checkpoint import Checkpoints
+from disarm_jax.experiment.config import Config, ConfigError, resolve
+from disarm_jax.experiment.devices import Device, SeedAxis
+from disarm_jax.experiment.evaluate import batches_at_once, bound_name, mean_bound, split_samples
+from disarm_jax.experiment.load import Prepared, prepare
+from disarm_jax.experiment.record import start_entry, write_summary
+from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.experiment.step import GROUPS, ChunkMetrics
+from disarm_jax.experiment.writers import Progress, Recorder
+from disarm_jax.report.one_run import draw_curves, draw_samples
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+TRY_AGAIN = os.EX_TEMPFAIL  # 75, exit status of a run that has saved itself and wants to be continued
+
+
+class NonFiniteError(RuntimeError):
+    """The objective or its gradient was not finite; the message names step and seed."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """A signal asked the run to stop; it has been saved."""
+
+
+class Chunk(NamedTuple):
+    """Steps that were dispatched: where they end, how many they are, their metrics on the devices, and when it was."""
+
+    step: int
+    length: int
+    metrics: ChunkMetrics
+    begin: float
+
+
+def train(
+    config: Mapping[str, Any],
+    workdir: str | os.PathLike,
+    devices: list[Device] | None = None,
+    profile: str | os.PathLike | None = None,
+) -> dict[str, Any]:
+    """Trains a config in a run directory, or continues the run that is there.
+
+    Args:
+      config: with the fields of `configs/base.py`, or resolved.
+      workdir: the run directory; made if need be.
+      devices: what the seeds are spread over; default all of JAX's.
+      profile: a folder for a trace of the second chunk of steps, to be opened with xprof or Perfetto; None for none.
+
+    Returns:
+      The summary, as in `summary.json`.
+
+    Raises:
+      ConfigError: for a bad config, or a directory of another one.
+      DataError, RunDirError, CheckpointError, NonFiniteError: as their messages say.
+      Interrupted: after a signal, when everything is saved.
+    """
+    config, run_dir = resolve(config), RunDir(workdir)
+    with run_dir.disk_errors():
+        run_dir.check_owner(config)
+        if run_dir.done_steps() == config.steps and (summary := run_dir.read_summary()):
+            print(f"the run in {run_dir.path} is finished already: {config.steps:,} steps", file=sys.stderr)
+            return summary
+    prepared = prepare(config)
+    experiment, seeds = prepared.experiment, np.asarray(config.seeds, np.uint32)
+    precision = jax.default_matmul_precision(config.matmul_precision)
+
+    with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop, contextlib.ExitStack() as closing:
+        # --- The directory: once more, now that nobody else can take it.
+        run_dir.check_owner(config)
+        run_dir.remove_leftovers()
+        run_dir.check_images(prepared.train_mean)
+        if not run_dir.config_file.exists():  # before anything else is in the directory, or it would be nobody's
+            run_dir.write_config(config, prepared.train_mean)
+
+        # --- The state, from the newest checkpoint or from the seeds, and the images, on the devices.
+        axis = SeedAxis(len(seeds), devices or jax.devices())
+        images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
+        checkpoints = Checkpoints(run_dir.checkpoints, config.checkpoint.keep)
+        closing.callback(checkpoints.close)
+        saved = checkpoints.restore_latest(jax.eval_shape(jax.vmap(experiment.init), seeds))
+        state = axis.map(experiment.init)(axis.put(seeds)) if saved is None else axis.put(saved)
+        step = saved_step = 0 if saved is None else int(saved.step[0])
+        saved_at = time.monotonic()
+        if step > config.steps:
+            made = f"at least {step}, which the run in {run_dir.path} has made"
+            raise ConfigError(f"steps is {config.steps}; accepted: {made}")
+
+        # --- What is written on the way.
+        run_dir.done_file.unlink(missing_ok=True)
+        run_dir.write_config(config, prepared.train_mean)
+        run_dir.append_record(start_entry(step, prepared, axis.devices))
+        run_dir.drop_rows_after(step, config.seeds)
+        recorder, progress = Recorder(run_dir, config, step), Progress(step, config.steps)
+        closing.callback(recorder.close)
+        closing.callback(progress.close)
+        if step:
+            progress.say(f"resuming {run_dir.path} at step {step:,}")
+
+        def save() -> None:
+            nonlocal saved_step, saved_at
+            if saved_step != step:
+                checkpoints.save(step, axis.take(state))
+                saved_step, saved_at = step, time.monotonic()
+
+        def leave_if_told() -> None:
+            """Saves and leaves if a signal came; what is left to do at this step is done when the run continues."""
+            if stop.name:
+                save()
+                checkpoints.wait()
+                raise Interrupted(f"{stop.name}: saved at step {step:,} of {config.steps:,}")
+
+        def evaluate(splits: list[str]) -> None:
+            for split in splits:
+                begin, name = time.monotonic(), bound_name(split, split_samples(config)[split])
+                bounds = axis.take(bound_of[split](state, images[split], axis.share(np.int32(SPLITS.index(split)))))
+                recorder.metrics(step, {name: bounds})
+                recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
+                progress.say(f"step {step:,}  {name} {np.mean(bounds):.3f}")
+                leave_if_told()
+
+        def report(chunk: Chunk) -> None:
+            """Writes down the metrics of a chunk when it has ended."""
+            nonlocal reported_at
+            checkpoints.wait()  # a kill in the middle of a save must not cost the steps after it as well
+            metrics: ChunkMetrics = axis.take(chunk.metrics)
+            seconds = time.monotonic() - max(chunk.begin, reported_at)
+            check_finite(metrics, config)
+            recorder.metrics(chunk.step, named_metrics(metrics, prepared, chunk.step))
+            rate = {"steps": chunk.length, "steps_per_second": round(chunk.length / seconds, 2)}
+            recorder.timing(chunk.step, "train", seconds, **rate)
+            progress.update(chunk.step, float(np.mean(metrics.objective)), seconds)
+            reported_at = time.monotonic()
+
+        # --- The loop.
+        programs: dict[int, Callable] = {}
+        bound_of = bounds_of(prepared, axis)
+        pending, reported_at, dispatched = None, 0.0, 0
+        if step:  # it may have been killed in the middle of an evaluation
+            on_record = {name for row in run_dir.read_metrics() if row["step"] == step for name in row}
+            missing = lambda split: bound_name(split, split_samples(config)[split]) not in on_record
+            evaluate([split for split in due_splits(config, step) if missing(split)])
+        while step < config.steps:
+            length = min(config.log_every - step % config.log_every, config.steps - step)
+            if length not in programs:
+                progress.compiling()
+                begin = time.monotonic()
+                chunk = axis.map(functools.partial(experiment.run_chunk, num_steps=length), donate=True)
+                programs[length] = chunk.lower(state, images["train"]).compile()
+                recorder.timing(step, "compile", time.monotonic() - begin)
+            with contextlib.ExitStack() as tracing:
+                if profile is not None and dispatched == 1:
+                    tracing.enter_context(jax.profiler.trace(profile))
+                with jax.transfer_guard("disallow"):
+                    begin = time.monotonic()
+                    state, metrics = programs[length](state, images["train"])
+                if profile is not None and dispatched == 1:
+                    jax.block_until_ready(metrics)
+            step, dispatched, before = step + length, dispatched + 1, pending
+            pending = Chunk(step, length, metrics, begin)
+            if before is not None:
+                report(before)
+            splits, due = due_splits(config, step), save_is_due(config, step, time.monotonic() - saved_at)
+            if splits or due or stop.name:
+                report(pending)
+                pending = None
+                if due:
+                    save()
+                leave_if_told()
+                evaluate(splits)
+        checkpoints.wait()
+
+        # --- The end.
+        draw_curves(run_dir)
+        draw_samples(run_dir, prepared, axis.take(state))
+        for picture in (run_dir.curves, run_dir.samples):
+            if picture.exists():
+                recorder.image(step, picture.stem, picture)
+        summary = write_summary(run_dir, prepared, axis.devices)
+        write_text(run_dir.done_file, f"{config.steps}\n")
+    return summary
+
+
+def due_splits(config: Config, step: int) -> list[str]:
+    """The splits that are evaluated at a step."""
+    every = {"train": config.eval.train_every, "validation": config.eval.test_every, "test": config.eval.test_every}
+    return [split for split in SPLITS if step == config.steps or step % every[split] == 0]
+
+
+def save_is_due(config: Config, step: int, seconds: float) -> bool:
+    """Whether to save at a step, so many seconds after the last time."""
+    every, minutes = config.checkpoint.every, config.checkpoint.minutes
+    in_time = minutes is not None and seconds >= 60 * minutes
+    return step == config.steps or in_time or (every is not None and step % every == 0)
+
+
+def bounds_of(prepared: Prepared, axis: SeedAxis) -> dict[str, Callable]:
+    """The compiled bound of each split, of state, images and number of the split; splits with as many samples share."""
+    config, samples = prepared.config, split_samples(prepared.config)
+    at_once = batches_at_once(axis.devices[0].platform)
+    settings = (config.dataset.binarization, config.eval.batch_size, at_once)
+
+    def compiled(num_samples: int) -> Callable:
+        bound = lambda state, images, number: mean_bound(prepared.model, state, images, number, num_samples, *settings)
+        return axis.map(bound)
+
+    programs = {number: compiled(number) for number in set(samples.values())}
+    return {split: programs[number] for split, number in samples.items()}
+
+
+def check_finite(metrics: ChunkMetrics, config: Config) -> None:
+    """Raises NonFiniteError if a step of the chunk was not finite."""
+    for seed, first_bad in zip(config.seeds, metrics.first_bad, strict=True):
+        if first_bad:
+            what = f"seed {seed}: the objective or its gradient is not finite at step {first_bad:,}"
+            raise NonFiniteError(f"{what}; the last checkpoint is untouched")
+
+
+def named_metrics(metrics: ChunkMetrics, prepared: Prepared, step: int) -> dict[str, Any]:
+    """The columns of metrics.jsonl that a chunk fills which has ended at a step."""
+    values: dict[str, Any] = {"objective": metrics.objective}
+    variances = zip(prepared.experiment.labels, metrics.gradient_variance, strict=True)
+    for number, (label, variance) in enumerate(variances):
+        values[f"gradient_variance/{label}" if number else "gradient_variance"] = variance
+    for group in GROUPS:
+        rate = schedule_of(prepared.config.optimizer[group])
+        now = cast(Any, rate)(step) if callable(rate) else rate
+        values[f"learning_rate/{group}"] = np.full(len(metrics.objective), now, np.float64)
+    return values | metrics.at_end
+
+
+class _SignalFlag:
+    """Remembers that a signal came, for the loop to look at when it is ready."""
+
+    def __init__(self):
+        self.name = None
+
+    def __enter__(self):
+        in_main = threading.current_thread() is threading.main_thread()  # Python allows handlers nowhere else
+        handled = [number for number in SIGNALS if in_main and signal.getsignal(number) != signal.SIG_IGN]
+        self._old = {number: signal.signal(number, self._remember) for number in handled}
+        return self
+
+    def _remember(self, number, frame):
+        self.name = signal.Signals(number).name
+        if number == signal.SIGINT:
+            # Not through sys.stderr, which may be in the middle of a line of its own.
+            os.write(2, b"\nstopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
+            signal.signal(number, signal.SIG_DFL)
+
+    def __exit__(self, *unused):
+        for number, handler in self._old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,204 @@
+"""What a run tells while it goes on: progress on standard error, metrics, timings, and events for other programs."""
+
+import contextlib
+import pathlib
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+import jax
+import numpy as np
+import tqdm
+
+from disarm_jax.experiment.fields import Config, ConfigError, flat, imported, is_import_path, plain
+from disarm_jax.experiment.rundir import RunDir, append_rows
+
+
+class Writer(Protocol):
+    """What a run tells its numbers to; made by a function of run directory, config and the step it continues after."""
+
+    def scalars(self, step: int, seed: int, values: Mapping[str, float]) -> None:
+        """Takes the metrics of one seed."""
+
+    def image(self, step: int, name: str, file: pathlib.Path) -> None:
+        """Takes a PNG file of the finished run."""
+
+    def close(self) -> None:
+        """Ends what was begun."""
+
+
+class Recorder:
+    """Writes metrics to the run directory: JSON lines, on disk before anything else happens, then to other writers."""
+
+    def __init__(self, run_dir: RunDir, config: Config, step: int):
+        """Continues after a step; events past it, from a run that was killed, are marked as void."""
+        self._run_dir, self._seeds = run_dir, config.seeds
+        self._writers: list[Writer] = [make_writer(name, run_dir.path, config, step) for name in config.writers]
+
+    def metrics(self, step: int, values: Mapping[str, np.ndarray | jax.Array]) -> None:
+        """One row per seed, from arrays `[S]`."""
+        rows = [
+            {"step": step, "seed": seed} | {name: float(column[number]) for name, column in values.items()}
+            for number, seed in enumerate(self._seeds)
+        ]
+        append_rows(self._run_dir.metrics_file, rows)
+        for seed, row in zip(self._seeds, rows, strict=True):
+            for writer in self._writers:
+                writer.scalars(step, seed, {name: row[name] for name in values})
+
+    def timing(self, step: int, what: str, seconds: float, **more: Any) -> None:
+        """How long something took that ended at a step."""
+        append_rows(self._run_dir.timings_file, [{"step": step, "what": what, "seconds": round(seconds, 4)} | more])
+
+    def image(self, step: int, name: str, file: pathlib.Path) -> None:
+        """A picture for the writers that show them."""
+        for writer in self._writers:
+            writer.image(step, name, file)
+
+    def close(self) -> None:
+        """Ends all of them."""
+        with contextlib.ExitStack() as closing:
+            for writer in self._writers:
+                closing.callback(writer.close)
+
+
+def make_writer(name: str, folder: pathlib.Path, config: Config, step: int) -> Writer:
+    """The writer that a name in `config.writers` stands for.
+
+    Raises:
+      ConfigError: if it needs a package that is not installed.
+    """
+    make = imported(name) if is_import_path(name) else WRITERS[name]
+    try:
+        return make(folder, config, step)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"writers has {name!r}, which needs a package that is not installed: {error.name}") from error
+
+
+class TensorBoard:
+    """Event files, written at once: tensorboardX's own writer has a thread that hangs when the disk is full."""
+
+    def __init__(self, folder: pathlib.Path, config: Config, step: int):
+        """Begins one file per seed; the first has the config as text, and at the end the images."""
+        from tensorboardX import summary
+        from tensorboardX.proto import event_pb2, summary_pb2
+        from tensorboardX.record_writer import RecordWriter
+
+        # Protocol buffers make their classes at run time, where a type checker cannot see them.
+        self._event, self._summary = cast(Any, event_pb2), cast(Any, summary_pb2)
+        self._files = {}
+        with contextlib.ExitStack() as after_an_error:
+            after_an_error.callback(self.close)
+            for seed in config.seeds:
+                place = folder / "tensorboard" / f"seed_{seed}"
+                place.mkdir(parents=True, exist_ok=True)
+                self._files[seed] = RecordWriter(str(place / f"events.out.tfevents.{time.time_ns()}"))
+                self._write(seed, file_version="brain.Event:2")
+                if step:
+                    started = self._event.SessionLog(status=self._event.SessionLog.START)
+                    self._write(seed, step=step + 1, session_log=started)
+            table = "\n".join(f"| {field} | {value} |" for field, value in flat(config))
+            text = summary.text("config", f"| field | value |\n|---|---|\n{table}")
+            self._write(config.seeds[0], step=step, summary=text)
+            after_an_error.pop_all()
+
+    def scalars(self, step: int, seed: int, values: Mapping[str, float]) -> None:
+        """One event for all metrics of a seed."""
+        scalars = [self._summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(seed, step=step, summary=self._summary.Summary(value=scalars))
+
+    def image(self, step: int, name: str, file: pathlib.Path) -> None:
+        """The PNG file as it is."""
+        content = file.read_bytes()
+        width, height = struct.unpack(">II", content[16:24])
+        image = self._summary.Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=content)
+        value = self._summary.Summary.Value(tag=name, image=image)
+        self._write(next(iter(self._files)), step=step, summary=self._summary.Summary(value=[value]))
+
+    def _write(self, seed: int, **fields: Any) -> None:
+        self._files[seed].write(self._event.Event(wall_time=time.time(), **fields).SerializeToString())
+        self._files[seed].flush()
+
+    def close(self) -> None:
+        """Ends the files."""
+        for file in self._files.values():
+            file.close()
+
+
+class WandB:
+    """Weights & Biases, if it is installed; a run that continues here continues there."""
+
+    def __init__(self, folder: pathlib.Path, config: Config, step: int):
+        """Begins a run there, named after the run directory, in the project of WANDB_PROJECT."""
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        self._wandb, self._seeds = wandb, config.seeds
+        name = folder.resolve().name
+        self._run = wandb.init(dir=str(folder), name=name, id=name, resume="allow", config=plain(config))
+
+    def scalars(self, step: int, seed: int, values: Mapping[str, float]) -> None:
+        """Metrics, named after the seed if there are several."""
+        prefix = f"seed_{seed}/" if len(self._seeds) > 1 else ""
+        self._run.log({f"{prefix}{name}": value for name, value in values.items()}, step=step)
+
+    def image(self, step: int, name: str, file: pathlib.Path) -> None:
+        """The PNG file as it is."""
+        self._run.log({name: self._wandb.Image(str(file))}, step=step)
+
+    def close(self) -> None:
+        """Ends the run there."""
+        self._run.finish()
+
+
+WRITERS = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+class Progress:
+    """Where the run is, on standard error: a bar on a terminal, plain lines elsewhere."""
+
+    def __init__(self, step: int, steps: int):
+        """Begins at a step, out of so many."""
+        self._step, self._steps, self._last_line, self._rate = step, steps, 0.0, None
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = tqdm.tqdm(total=steps, initial=step, unit="step", dynamic_ncols=True, smoothing=0.1)
+
+    def say(self, line: str) -> None:
+        """One line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.write(line, file=sys.stderr)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def compiling(self) -> None:
+        """The first steps are on their way, and take a while."""
+        if self._bar is not None:
+            self._bar.set_description("compiling")
+
+    def update(self, step: int, objective: float, seconds: float) -> None:
+        """The run has reached a step; outside of a terminal a line at most every ten seconds, and at the end.
+
+        Args:
+          step: that has been reached.
+          objective: since the last step.
+          seconds: that these steps took.
+        """
+        rate = (step - self._step) / max(seconds, 1e-9)
+        self._rate = rate if self._rate is None else 0.9 * self._rate + 0.1 * rate
+        self._step = step
+        if self._bar is not None:
+            self._bar.set_description(None, refresh=False)
+            self._bar.set_postfix(objective=f"{objective:.2f}", refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif time.monotonic() - self._last_line >= 10 or step == self._steps:
+            self._last_line = time.monotonic()
+            eta = tqdm.tqdm.format_interval((self._steps - step) / self._rate)
+            speed = f"{self._rate:,.0f} steps/s  ETA {eta}"
+            self.say(f"step {step:,} of {self._steps:,}  {speed}  objective {objective:.2f}")
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
