@@ -19,7 +19,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import disarm_jax as dj
-from disarm_jax.experiment.build import make_model
+from disarm_jax.experiment.build import estimators_for, make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
@@ -67,7 +67,7 @@ def config_of(file: str, num_seeds: int = 1, **fields: Any) -> Config:
 
 def all_cases(quick: bool) -> list[Case]:
     """The rows of the table; a few of each group if it must be quick."""
-    return [*_estimator_cases(quick), *_bound_cases(quick), *_growth_cases(quick)]
+    return [*_estimator_cases(quick), *_bound_cases(quick), *_class_cases(quick), *_growth_cases(quick)]
 
 
 def _estimator_cases(quick: bool) -> list[Case]:
@@ -91,7 +91,22 @@ def _bound_cases(quick: bool) -> list[Case]:
             for file in (f"multisample:disarm,{pairs}", f"multisample:vimco,{2 * pairs}"):
                 name = f"multisample_disarm, {pairs} pairs" if "disarm" in file else f"vimco, {2 * pairs} samples"
                 cases.append(Case(f"multi-sample, {group}", name, config_of(file, model__hidden=hidden)))
+            of_pairs = {"model__hidden": hidden, "estimator__name": "multisample_disarm_midpoint"}
+            name = f"multisample_disarm_midpoint, {pairs} pairs"
+            cases.append(Case(f"multi-sample, {group}", name, config_of(f"multisample:disarm,{pairs}", **of_pairs)))
     return cases
+
+
+def _class_cases(quick: bool) -> list[Case]:
+    names = ("disarm_iw", "disarm_iw_midpoint")
+    if not quick:
+        names = (*names, "disarm_tree", "disarm_tree_midpoint", "reinforce_loo", "reinforce_loo_midpoint", "reinmax")
+    models = {"linear": ()} if quick else {"linear": (), "nonlinear": (200, 200)}
+    return [
+        Case(f"20 × 10 classes, {group}", name, config_of("categorical", model__hidden=hidden, estimator__name=name))
+        for group, hidden in models.items()
+        for name in names
+    ]
 
 
 def _growth_cases(quick: bool) -> list[Case]:
@@ -123,8 +138,9 @@ def flops_by_hand(config: Config) -> float | None:
     Element-wise work is not counted.
     """
     latents, hidden, batch = config["model"]["latents"], tuple(config["model"]["hidden"]), config["batch_size"]
-    name, depth = config["estimator"]["name"], len(latents)
-    info = dj.estimator_info(name, **({} if depth > 1 else config["estimator"]["options"]))
+    name, depth, known = config["estimator"]["name"], len(latents), estimators_for(latents)
+    latents = [int(np.prod(layer)) for layer in latents]  # numbers of bits, or of variables and classes
+    info = known.estimator_info(name, **({} if depth > 1 else config["estimator"]["options"]))
     if info.needs_grad or not isinstance(info.evaluations, int):
         return None
     if depth > 1 and name not in ("arm", "disarm", "reinforce_loo"):

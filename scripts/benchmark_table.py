@@ -37,6 +37,10 @@ def targets(results: dict[str, Any]) -> list[Target]:
         for group in ("multi-sample, linear", "multi-sample, nonlinear")
         for k in (1, 10)
     ]
+    group = "multi-sample, linear"
+    of_bound = ratio(group, "multisample_disarm_midpoint, 10 pairs", group, "multisample_disarm, 10 pairs")
+    group = "20 × 10 classes, linear"
+    of_classes = ratio(group, "disarm_iw_midpoint", group, "disarm_iw")
     over_disarm = results["over_linear_disarm"]
     siblings = [over_disarm[name] for name in ("arm", "reinforce_loo")]
     per_row = per_operation = None
@@ -53,6 +57,8 @@ def targets(results: dict[str, Any]) -> list[Target]:
         Target(f"throughput of {results['machine']['cores']} cores over that of one", two_cores, 1.8, False),
         Target("linear RELAX over DisARM", over_disarm["relax"], 2.0),
         Target("linear DisARM with slopes at midpoints over DisARM", over_disarm["disarm_midpoint"], 1.25),
+        Target("the same for a bound of ten pairs", of_bound, 1.5),
+        Target("the same for classes, DisARM-IW", of_classes, 1.3),
         Target("multi-sample DisARM over VIMCO, the largest", max(b for b in bounds if b), 1.1),
         Target("LOO and ARM over DisARM, the largest distance from 1", max(abs(s - 1) for s in siblings), 0.05),
         Target("T layers: time per T + 1 rows, 4 over 2 layers", per_row, 1.1),

@@ -31,6 +31,7 @@ from disarm_jax.objectives import inference_layers
 from disarm_jax.structure import LayerSum
 
 GROUPS = ("encoder", "decoder", "prior")  # of a model's parameters, each with an optimiser
+BLOCK = 1_000  # steps that are planned at once: the plan of a very long chunk would not fit into memory
 
 
 class Measured(NamedTuple):
@@ -183,26 +184,32 @@ class Experiment:
 
     def run_chunk(self, state: State, images: jax.Array, num_steps: int) -> tuple[State, ChunkMetrics]:
         """So many steps as one program, with the training images uint8 `[N, pixels]`."""
-        first = state.step + 1
-        plans = self.plan(state.seed, state.step + jnp.arange(num_steps + 1), images.shape[0])
-        plan_of = lambda number: jax.tree.map(lambda leaf: leaf[number], plans)
+        first, num_images = state.step + 1, images.shape[0]
+        plan_of = lambda state: jax.tree.map(lambda leaf: leaf[0], self.plan(state.seed, state.step[None], num_images))
 
         def step_and_next_batch(carry: tuple[State, jax.Array], draws: tuple[jax.Array, Plan]) -> tuple:
             draw_keys, next_plan = draws
             state, metrics = self.step(*carry, draw_keys)
             return (state, self.batch(next_plan, images)), metrics
 
+        def block(carry: tuple[State, jax.Array], size: int) -> tuple:
+            plans = self.plan(carry[0].seed, carry[0].step + jnp.arange(size + 1), num_images)
+            draws = (plans.draw_keys[:-1], jax.tree.map(lambda leaf: leaf[1:], plans))
+            return lax.scan(step_and_next_batch, carry, draws, unroll=self.config.unroll)
+
         # The next batch is drawn one step ahead and carried. Otherwise XLA recomputes its random bits in every loop
         # that reads it, which costs 5% of a linear step.
-        started = (state, self.batch(plan_of(0), images))
-        draws = (plans.draw_keys[:-1], plan_of(slice(1, None)))
-        (state, x), (values, finite) = lax.scan(step_and_next_batch, started, draws, unroll=self.config.unroll)
+        carry, blocks = (state, self.batch(plan_of(state), images)), (num_steps - 1) // BLOCK
+        carry, early = lax.scan(lambda carry, _: block(carry, BLOCK), carry, length=blocks) if blocks else (carry, ())
+        (state, x), late = block(carry, num_steps - blocks * BLOCK)
+        joined = lambda early, late: jnp.concatenate([early.reshape(-1), late])
+        values, finite = jax.tree.map(joined, early, late) if blocks else late
         # A gradient that is not finite in its weights alone shows in the parameters at the end.
         finite = jnp.append(finite, finite_everywhere(state.params))
         first_bad = jnp.where(jnp.all(finite), 0, jnp.minimum(first + jnp.argmin(finite), state.step))
         decay = self.config.variance.decay
         variances = tuple(moving_variance(measured, state.step, decay) for measured in state.measured)
-        at_end = self.at_end(state, x, plans.draw_keys[-1, 0])
+        at_end = self.at_end(state, x, plan_of(state).draw_keys[0])
         return state, ChunkMetrics(jnp.mean(values), first_bad, variances, at_end)
 
     def at_end(self, state: State, x: jax.Array, draw_key: jax.Array) -> dict[str, jax.Array]:

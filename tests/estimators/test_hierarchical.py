@@ -21,6 +21,7 @@ EXPANDED = ("arms_quadratic", "disarm_midpoint", "disarm_quadratic", "disarm_tay
 SAMPLES = {  # of a layer, with the trunk's; else a pair
     "arms": 4,
     "arms_interpolated": 4,
+    "arms_midpoint": 4,
     "arms_quadratic": 4,
     "muprop": 1,
     "reinforce": 1,
@@ -471,12 +472,12 @@ def apply_to(*layers):
         ),
         (lambda: dj.disarm().init(jax.random.key(0), dj.Chain(0, [abs])), TypeError, "takes logits, got a Chain"),
         (
-            lambda: dj.hierarchical("disarm_midpoint").apply((), jax.random.key(0), dj.Chain(0, [abs]), abs),
+            lambda: dj.hierarchical("disarm_taylor").apply((), jax.random.key(0), dj.Chain(0, [abs]), abs),
             TypeError,
             r"has tunables for each of 1 layers: params must come from its init",
         ),
         (
-            lambda: dj.hierarchical("disarm_midpoint").apply(({},), jax.random.key(0), dj.Chain(0, [abs]), abs),
+            lambda: dj.hierarchical("disarm_taylor").apply(({},), jax.random.key(0), dj.Chain(0, [abs]), abs),
             TypeError,
             r"has tunables \(scale\): params must come from its init",
         ),

@@ -11,9 +11,22 @@ import disarm_jax as dj
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 
 DIMS = (2, 3, 2)
-QUADRATIC = ("arms_quadratic", "disarm_quadratic")
-EXPANDED = ("disarm_midpoint", "disarm_taylor", "muprop", *QUADRATIC)  # at the means too, a row of every term
-SAMPLES = {"arms": 4, "arms_interpolated": 4, "arms_quadratic": 4, "muprop": 1, "reinforce": 1, "ugc": 3}
+ELSEWHERE = (
+    "arms_midpoint",
+    "arms_quadratic",
+    "disarm_quadratic",
+)  # look at log q away from the points of an expansion
+PAIRS = {"arms_midpoint": 6, "disarm_midpoint": 1, "reinforce_loo_midpoint": 1}  # with a midpoint each
+EXPANDED = ("disarm_taylor", "muprop", *PAIRS, *ELSEWHERE)  # at the means too, a row of every term
+SAMPLES = {
+    "arms": 4,
+    "arms_interpolated": 4,
+    "arms_midpoint": 4,
+    "arms_quadratic": 4,
+    "muprop": 1,
+    "reinforce": 1,
+    "ugc": 3,
+}
 
 
 def make(weights, scale, inputs, stop, seen, with_log_q=True):
@@ -40,7 +53,7 @@ def make(weights, scale, inputs, stop, seen, with_log_q=True):
 def test_the_same_as_a_plain_function(name, stop):
     """Value, gradients and all derivatives; the terms of layer t only for the rows that have left the trunk by then.
 
-    Expansions of second order leave out the curvature of log q, so for them f has none here.
+    Expansions leave out how log q of the next layer changes around their points, so for some f has no log q here.
     """
     rng, inputs = np.random.default_rng(0), jnp.full((4, 1), 0.7)
     weights = [jnp.asarray(rng.normal(size=size)) for size in zip((1, *DIMS), DIMS, strict=False)]
@@ -50,7 +63,7 @@ def test_the_same_as_a_plain_function(name, stop):
     seen = {True: [], False: []}
 
     def objective(weights, scale, structured):
-        layers, f = make(weights, scale, inputs, stop, seen[structured], name not in QUADRATIC)
+        layers, f = make(weights, scale, inputs, stop, seen[structured], name not in ELSEWHERE)
         plain = lambda b: sum(f.terms(b, [f.logits(t, b[t - 1] if t else None) for t in range(len(b))])[0])
         f_or_plain, chain = f if structured else plain, dj.Chain(inputs, layers)
         out = est.apply(params, key, chain, f_or_plain)
@@ -69,7 +82,7 @@ def test_the_same_as_a_plain_function(name, stop):
     else:
         branches = [dim if name == "leg" else SAMPLES.get(name, 2) - 1 for dim in DIMS]
         rows = [1 + sum(branches[: t + 1]) for t in range(3)]
-        means = {(t, num) for t in range(3) for num in ((1, 2) if name == "disarm_midpoint" else (1,))}
+        means = {(t, num) for t in range(3) for num in (1, PAIRS.get(name, 1), 2 * PAIRS.get(name, 0))}
         expected = set(enumerate(rows))
         assert expected <= set(seen[True]) <= expected | (means if name in EXPANDED else set())
         assert {(t, rows[-1]) for t in range(3)} <= set(seen[False])

@@ -221,6 +221,9 @@ CASES = [
         mean_value,
     ),
     ("disarm_midpoint", {"init_scale": 0.7}, 1.0, 2, between, mean_value),
+    ("reinforce_loo_midpoint", {}, 0.0, 2, None, mean_value),  # their formulas are in test_midpoint_bases.py
+    ("arms_midpoint", {}, copula_law, 4, None, mean_value),
+    ("multisample_disarm_midpoint", {"num_pairs": 2}, 1.0, 4, None, bound_of_pairs),
     ("disarm_taylor_cross", {"init_scale": 0.7}, 1.0, 4, crossed, mean_value),
     ("rebar", {}, 0.0, 1, None, mean_value),
     ("relax", {}, 0.0, 1, None, mean_value),

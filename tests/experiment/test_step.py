@@ -8,6 +8,7 @@ import pytest
 from tiny import tiny_config
 
 from disarm_jax import data
+from disarm_jax.experiment import step
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import mean_bound
 from disarm_jax.experiment.load import prepare
@@ -21,6 +22,26 @@ RATES = {"encoder": 1e-2, "decoder": 3e-3, "prior": 0.5, "tunables": 7e-2}
 
 def close(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), found, expected)
+
+
+@pytest.mark.parametrize("num_steps", [6, 7])
+def test_a_long_chunk_is_planned_in_blocks(tmp_path, monkeypatch, num_steps):
+    """The same numbers, in memory that does not grow with the steps of a chunk by more than their objectives."""
+    prepared = prepare(resolve(tiny_config(tmp_path)))
+    images = jnp.asarray(prepared.dataset.train)
+    start = prepared.experiment.init(jnp.uint32(3))
+
+    def memory_and_end(num_steps):
+        run = jax.jit(lambda state: prepared.experiment.run_chunk(state, images, num_steps)).lower(start).compile()
+        return run.memory_analysis().temp_size_in_bytes, run(start)
+
+    _, whole = memory_and_end(num_steps)
+    monkeypatch.setattr(step, "BLOCK", 3)
+    _, in_blocks = memory_and_end(num_steps)
+    close(in_blocks, whole)
+    monkeypatch.setattr(step, "BLOCK", 100)
+    few, many = (memory_and_end(num)[0] for num in (200, 2000))
+    assert many - few < 2000 * 8
 
 
 @pytest.mark.parametrize("prior_reduction", ["mean", "sum"])
@@ -45,10 +66,10 @@ def test_two_steps_by_hand(tmp_path, prior_reduction):
     mean = square = jax.tree.map(jnp.zeros_like, params["encoder"])
     values = []
     draw = jax.jit(lambda tunables, params, key, x: draw_gradients(experiment.objective, est, tunables, params, key, x))
-    for step in range(2):
+    for number in range(2):
         keys = run_keys(jnp.uint32(3))
-        binarize_key, draw_key = jax.random.split(jax.random.fold_in(keys.steps, step))
-        x = data.binarize(binarize_key, images[data.batch_indices(keys.batches, step, 5, 60)])
+        binarize_key, draw_key = jax.random.split(jax.random.fold_in(keys.steps, number))
+        x = data.binarize(binarize_key, images[data.batch_indices(keys.batches, number, 5, 60)])
         drawn = draw(tunables, params, draw_key, x)
         values.append(drawn.value)
         with jax.numpy_dtype_promotion("standard"):
