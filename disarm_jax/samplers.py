@@ -219,9 +219,9 @@ def sample(key: jax.Array, logits: jax.Array, gradient: str = "reinmax", **optio
     For a bit in the middle of a network: gates, masks, binary codes. It works under jit, vmap, scan, remat, shard_map
     and grad, in any module of Flax, Equinox or Haiku; the gradient is the ordinary one of `jax.grad`. It is a guess at
     the gradient of the expected loss, made from the slope of the loss at the sample. What comes after the sample must
-    be differentiable in it, and a branch that the sample skips with `lax.cond` or `jnp.where` gives it no slope. If the
-    loss can be written as a function f of the bits, `disarm_jax.expectation` has the unbiased gradient, and needs no
-    slope.
+    be differentiable in it: multiply by a gate, because a branch that the sample skips with `lax.cond` or `jnp.where`
+    gives it no slope. If the loss can be written as a function f of the bits, `disarm_jax.expectation` has the unbiased
+    gradient, and needs no slope. When training is over, take `logits > 0`, or average over samples.
 
     | gradient | options | |
     |---|---|---|
@@ -238,7 +238,8 @@ def sample(key: jax.Array, logits: jax.Array, gradient: str = "reinmax", **optio
     First derivatives only: those of the gradient with respect to the logits are zero.
 
     Args:
-      key: consumed.
+      key: consumed; a new one for each step, such as `self.rngs.gate()` of a Flax NNX module. One key gives independent
+        bits for all logits; under vmap give each example its own, `jax.random.split(key, batch_size)`.
       logits: of any shape; logits of ±∞ are certain bits and have a gradient of zero.
       gradient: the name of the gradient.
       **options: of the gradient.
