@@ -191,7 +191,8 @@ def companions_of(configurations, num):
 
 @pytest.mark.parametrize("composed", [False, True])
 @pytest.mark.parametrize(
-    ("num", "dim", "configurations"), [(1, 3, "paper"), (2, 2, "paper"), (3, 1, "cyclic"), (3, 1, "all"), (2, 2, "all")]
+    ("num", "dim", "configurations"),
+    [(1, 3, "paper"), (2, 2, "paper"), (3, 1, "cyclic"), (3, 1, "all"), (2, 2, "all"), (2, 2, "cyclic")],
 )
 def test_bounds_of_bits(num, dim, configurations, composed):
     logits = BIT_LOGITS[:dim]
@@ -213,19 +214,19 @@ def test_bounds_of_bits(num, dim, configurations, composed):
 @pytest.mark.parametrize("composed", [False, True])
 def test_bounds_of_groups(composed):
     """Two samples of the bound, each a group of three: the companions are the other group's, in three sets."""
-    logits = BIT_LOGITS[:1]
+    logits = BIT_LOGITS[:2]
     group, probabilities = exact.copula_law(logits, 3)
     first, second = np.divmod(np.arange(len(probabilities) ** 2), len(probabilities))
     samples = np.stack([group[:, first], group[:, second]], axis=1)  # [n, K, M, D]
     est = dj.make_estimator("multisample_arms", num_samples=2, group_size=3)
     est_of = lambda draw: dataclasses.replace(est, sampler=draw)
-    base_grad = lambda b, f_b: exact.multisample_arms(logits, b.reshape(3, 2, 1), f_b.reshape(3, 2))
-    truth = bound_truth(logits, 2, f_of(1, False), exact.gradient)
+    base_grad = lambda b, f_b: exact.multisample_arms(logits, b.reshape(3, 2, 2), f_b.reshape(3, 2))
+    truth = bound_truth(logits, 2, f_of(2, False), exact.gradient)
     pairs = [(2 * i + k, 2 * j + k, k) for i, j in ((0, 1), (0, 2), (1, 2)) for k in range(2)]
-    factor = lambda b, b_tilde: 2 * (b - b_tilde) * copula_pair_weight(expit(logits[0]), 3)
+    factor = lambda b, b_tilde: 2 * (b - b_tilde) * np.array([copula_pair_weight(p, 3) for p in expit(logits)])
     sets_of = lambda f_b, k: f_b.reshape(3, 2)[:, 1 - k]
     both = probabilities[first] * probabilities[second]
-    check(est_of, samples.reshape(6, -1, 1), pairs, sets_of, factor, base_grad, truth, both, composed, logits)
+    check(est_of, samples.reshape(6, -1, 2), pairs, sets_of, factor, base_grad, truth, both, composed, logits)
 
 
 def class_factor(name, logits, times=1):
@@ -257,7 +258,7 @@ def test_classes(name, shape, composed):
 @pytest.mark.parametrize("composed", [False, True])
 @pytest.mark.parametrize("coupling", ["iw", "tree"])
 def test_bounds_of_classes(coupling, composed):
-    logits, num = CLASS_LOGITS[:1, :3], 2
+    logits, num = CLASS_LOGITS[:2, :3], 2
     name = f"disarm_{coupling}"
     z, z_tilde, probabilities = exact.copies(exact_classes.pair_law(name, logits), num)
     est = dj.categorical.multisample_disarm(num_pairs=num, coupling=coupling)
