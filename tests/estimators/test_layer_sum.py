@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from test_hierarchical import SAMPLES
 
 import disarm_jax as dj
 
@@ -18,15 +19,6 @@ ELSEWHERE = (
 )  # look at log q away from the points of an expansion
 PAIRS = {"arms_midpoint": 6, "disarm_midpoint": 1, "reinforce_loo_midpoint": 1}  # with a midpoint each
 EXPANDED = ("disarm_taylor", "muprop", *PAIRS, *ELSEWHERE)  # at the means too, a row of every term
-SAMPLES = {
-    "arms": 4,
-    "arms_interpolated": 4,
-    "arms_midpoint": 4,
-    "arms_quadratic": 4,
-    "muprop": 1,
-    "reinforce": 1,
-    "ugc": 3,
-}
 
 
 def make(weights, scale, inputs, stop, seen, with_log_q=True):
