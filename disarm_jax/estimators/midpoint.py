@@ -16,7 +16,7 @@ and its even part m, both without coin i,
 
     R_i = φ(m_i + Σ_{k≠i} g_k·d_k) − φ(m_i − Σ_{k≠i} g_k·d_k),   m_i = m + ½ dᵀHd − d_i·(Hd)_i + d_i·H_ii d_i,
 
-with m = ℓ(c), less the mean of ½ dᵀHd where that is an average, and H the curvature of ℓ at c.
+with m = ℓ(c) and H the curvature of ℓ at c.
 
 That a baseline for coordinate i may depend on the other coordinates was used by Wu et al. (2018, arXiv 1803.07246); to
 condition on the unordered pair is ours.
@@ -169,9 +169,10 @@ def difference(sets: jax.Array | None, middle: jax.Array, half: jax.Array) -> ja
     if sets is None:
         return 2 * half
 
-    def among(companions):
-        y = companions - middle
-        return bernoulli.softplus(y - half) - bernoulli.softplus(y + half)
+    def among(companions):  # softplus(u) − softplus(v) with one logarithm
+        u, v = companions - middle - half, companions - middle + half
+        ratio = (1 + jnp.exp(-jnp.abs(u))) / (1 + jnp.exp(-jnp.abs(v)))
+        return jnp.maximum(u, 0) - jnp.maximum(v, 0) + jnp.log(ratio)
 
     total = among(sets[0])
     if len(sets) > 2:  # one after the other: there may be thousands
@@ -239,7 +240,7 @@ class Around(NamedTuple):
     """What is known of f at the midpoints of pairs, in float32 or wider; no derivative passes through any of it.
 
     Attributes:
-      value: `[P, *batch]`, m: f at the midpoint, or what an average has in its place.
+      value: `[P, *batch]`, m: f at the midpoint.
       odd: `[P, *batch, D]`, g_i·d_i.
       even: `[P, *batch, D]`, d_i·(Hd)_i; 0 for the first order.
       own: `[P, *batch, D]`, d_i·H_ii d_i where it is cheap to have, else 0.
@@ -290,7 +291,12 @@ def around_midpoints(
         inner = bernoulli.wide(jnp.where(half == 0, 0, slope * half))  # f may have no finite slope where b and b̃ agree
         return jnp.sum(inner, axis=-1) if event_ndim == 2 else inner
 
-    value, slope, curve = tangent(outer, x, order) if spread is None else averaged(outer, x, spread, TWO_POINTS)
+    if spread is None:
+        value, slope, curve = tangent(outer, x, order)
+    else:
+        value, slope, curve = averaged(outer, x, spread, TWO_POINTS)
+        if order == 2:  # the average would serve no better and cost more; the first order makes no use of the value
+            value, *_ = tangent(outer, x, 1)
     odd = along(pull(slope)[0])
     value = value.astype(odd.dtype)
     if curve is None:

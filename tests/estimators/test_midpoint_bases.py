@@ -49,7 +49,7 @@ def derivatives(num_inputs, shape):
 
 
 def around(c, d, composed):
-    """m, g and H at a midpoint: of f itself, or averaged over where inner is if the coins are tossed again."""
+    """f, g and H at a midpoint; g and H are averaged over where inner is if the coins are tossed again."""
     num = c.size
     if not composed:
         value, slope, hessian = derivatives(num, c.shape)
@@ -60,12 +60,8 @@ def around(c, d, composed):
     std, middle = a.std(axis=0), a.mean(axis=0)
     above, below = expit(middle + std), expit(middle - std)
     curvature = (above - below) / (2 * np.where(std > 0, std, 1)) * (std > 0)
-    means = 0.5 * (np.logaddexp(0, middle + std) + np.logaddexp(0, middle - std)).sum() + c.reshape(num) @ linear
-    return (
-        means - 0.5 * curvature @ std**2,
-        0.5 * kernel @ (above + below) + linear,
-        kernel @ np.diag(curvature) @ kernel.T,
-    )
+    value = np.logaddexp(0, middle).sum() + c.reshape(num) @ linear
+    return value, 0.5 * kernel @ (above + below) + linear, kernel @ np.diag(curvature) @ kernel.T
 
 
 def phi(companions, weight):
