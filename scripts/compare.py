@@ -2,15 +2,17 @@
 
     python -m scripts.compare --workdir runs/linear --workdir runs/nonlinear --out runs/compare
     python -m scripts.compare --workdir runs/linear --steps 1000,10000,50000 --estimators "disarm, arms(num_samples=4)"
+    python -m scripts.compare --workdir runs/linear --pairs 1,2,10,20
 
 For each run, at its newest checkpoint or at those of `--steps` (a run keeps `config.checkpoint.keep` of them): the
 variance of one estimate of the inference network's gradient, averaged over its parameters, and of the gradient with
 respect to the logits; the time of one estimate with all derivatives a training step takes, where decoder and prior
-learn from one fresh sample whatever the estimator; their product, which is what a fixed time of averaging leaves of the
-variance. Ratios are to one pair of DisARM. Of biased estimators the squared distance of the mean from that of an
-unbiased one is given too. Tunables are the run's or trained here, see `scripts.variance`. Writes `compare.md`,
-`compare.json` and a figure for each point to `--out`, whenever another estimator has been measured; the same command
-once more measures what is missing.
+learn from fresh samples whatever the estimator; their product, which is what a fixed time of averaging leaves of the
+variance. The gradient is that of the ELBO; of the multi-sample bound with `--pairs`, or if the run was trained on one.
+Ratios are to one pair of DisARM, for classes to one of DisARM-IW, for a bound to its local form with as many pairs. Of
+biased estimators the squared distance of the mean from that of an unbiased one is given too. Tunables are the run's or
+trained here, see `scripts.variance`. Writes `compare.md`, `compare.json` and a figure for each point to `--out`,
+whenever another estimator has been measured; the same command once more measures what is missing.
 """
 
 import contextlib
@@ -29,17 +31,19 @@ from absl import app, flags, logging
 from disarm_jax import data
 from disarm_jax.analysis.comparison import (
     Budget,
+    Subject,
     add_ratios,
     as_markdown,
     chosen_estimators,
     file_name,
     measurer,
     new_point,
+    subjects_of,
 )
 from disarm_jax.command_line import parse_flags
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError
-from disarm_jax.experiment.load import Run, load_run
+from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
 from disarm_jax.files import whole_file
 from scripts.compare_figure import draw_comparison
@@ -50,6 +54,7 @@ def define_flags(values: flags.FlagValues) -> None:
     options = {"flag_values": values}
     flags.DEFINE_multi_string("workdir", None, "A run directory; repeatable.", required=True, **options)
     flags.DEFINE_list("steps", [], "Steps whose checkpoints to use; default the newest.", **options)
+    flags.DEFINE_list("pairs", [], "Compare on the multi-sample bounds of so many pairs each.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators; default all.", **options)
     flags.DEFINE_string("out", "runs/compare", "Folder for table, JSON and figures.", **options)
     flags.DEFINE_integer("num_draws", 400, "Draws of each estimator.", lower_bound=2, **options)
@@ -64,34 +69,43 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     try:
         if len(argv) > 1:
             raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
-        bad = [step for step in values.steps if not step.isdecimal()]
-        if bad:
-            raise ConfigError(f"--steps: {bad[0]!r} is no step; accepted: numbers, as in 1000,50000")
-        steps = [int(step) for step in values.steps] or [None]
+        steps = numbers("steps", values.steps, "1000,50000") or [None]
+        pairs = numbers("pairs", values.pairs, "1,10")
         runs = [load_run(workdir, step) for workdir in values.workdir for step in steps]
-        labels = [chosen_estimators(run, values.estimators) for run in runs]
+        subjects = [subject for run in runs for subject in subjects_of(run, pairs)]
+        labels = [chosen_estimators(subject, values.estimators) for subject in subjects]
         budget = Budget(values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
         out = pathlib.Path(values.out)
-        measure_all(runs, labels, budget, out)
+        measure_all(subjects, labels, budget, out)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     print(f"in {out}: compare.md, compare.json, a figure for each point")
 
 
-def measure_all(runs: list[Run], labels: list[list[str]], budget: Budget, out: pathlib.Path) -> None:
-    """Measures what is not in `out` yet."""
-    points = [taken_up(out, new_point(run, budget)) for run in runs]
+def numbers(flag: str, texts: list[str], example: str) -> list[int]:
+    """The numbers that a flag lists."""
+    bad = [text for text in texts if not text.isdecimal() or not int(text)]
+    if bad:
+        raise ConfigError(f"--{flag}: {bad[0]!r} is not one; accepted: positive numbers, as in {example}")
+    return list(map(int, texts))
+
+
+def measure_all(subjects: list[Subject], labels: list[list[str]], budget: Budget, out: pathlib.Path) -> None:
+    """Measures what is not in `out` yet; the first of the labels is the reference."""
+    references = [names[0] for names in labels]
+    new = [new_point(subject, reference, budget) for subject, reference in zip(subjects, references, strict=True)]
+    points = [taken_up(out, point) for point in new]
     missing = [
         [label for label in names if label not in means] for names, (_, means) in zip(labels, points, strict=True)
     ]
     begin, done, total = time.monotonic(), 0, sum(map(len, missing))
     out.mkdir(parents=True, exist_ok=True)
-    for run, names, (point, means) in zip(runs, missing, points, strict=True):
-        measured = measurer(run, budget)
+    for subject, reference, names, (point, means) in zip(subjects, references, missing, points, strict=True):
+        measured = measurer(subject, reference, budget)
         for label in names:
             eta = tqdm.tqdm.format_interval((time.monotonic() - begin) / done * (total - done)) if done else "unknown"
             print(f"{done + 1} of {total}: {label}, ETA {eta}", file=sys.stderr, flush=True)
-            with jax.default_matmul_precision(run.config.matmul_precision):
+            with jax.default_matmul_precision(subject.run.config.matmul_precision):
                 row, means[label] = measured(label)
             point["estimators"].append(row)
             add_ratios(point, means)

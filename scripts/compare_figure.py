@@ -11,16 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from matplotlib.transforms import Bbox
 
+from disarm_jax.analysis.comparison import kind_of
 from disarm_jax.report import palette
 
-FAR = 10  # times DisARM's
+FAR = 10  # times the reference's
 _RINGS = [(radius, angle) for radius in (14, 20, 28, 38, 50, 65, 85) for angle in np.arange(0, 2 * np.pi, np.pi / 8)]
 _OFFSETS = [(6, 0), (-6, 0), (0, 8), (0, -8), (6, 6), (6, -6), (-6, 6), (-6, -6)]
 _OFFSETS += [(radius * np.cos(angle), radius * np.sin(angle)) for radius, angle in _RINGS]
 
 
 def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
-    """Variance against time, both relative to DisARM; along a dotted line their product is the same."""
+    """Variance against time, both relative to the reference; along a dotted line their product is the same."""
     figure = Figure(figsize=(9, 6.5), dpi=120, layout="constrained")
     ax = figure.subplots()
     # What is far off would squeeze the rest, and is named below instead.
@@ -43,15 +44,14 @@ def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
-    kind = "nonlinear" if point["hidden"] else "linear"
-    layers = palette.count(len(point["latents"]), "stochastic layer")
-    ax.set_title(f"{palette.own_name(point['dataset'])}, {kind}, {layers}, {palette.count(point['step'], 'step')}")
+    ax.set_title(f"{palette.own_name(point['dataset'])}, {kind_of(point)}, {palette.count(point['step'], 'step')}")
+    reference = palette.label_name(point["reference"])
     far = [row for row, is_near in zip(point["estimators"], near, strict=True) if not is_near]
     names = {row["estimator"]: palette.label_name(row["estimator"]) for row in far}
     beyond = [f"{names[row['estimator']]} at {row['time']:.2g}, {row['encoder']['ratio']:.3g}" for row in far]
     beyond = textwrap.fill(f"beyond (time, variance): {'; '.join(beyond)}", 95) if far else ""
-    xlabel = f"time of an estimate ÷ DisARM's; crosses are biased\n{beyond}".rstrip()
-    ax.set(xlabel=xlabel, ylabel="variance of the encoder's gradient ÷ DisARM's")
+    xlabel = f"time of an estimate ÷ that of {reference}; crosses are biased\n{beyond}".rstrip()
+    ax.set(xlabel=xlabel, ylabel=f"variance of the encoder's gradient ÷ that of {reference}")
     _write_labels(ax, labels)
     figure.savefig(file)
 

@@ -169,12 +169,17 @@ def tunables_of(
     tune_key: jax.Array,
     tune_steps: int,
     tune_learning_rate: float,
+    *,
+    objective: Objective | None = None,
 ) -> Any:
-    """An estimator's tunables: the run's, or trained here at the run's parameters."""
-    if label in run.experiment.labels:
+    """An estimator's tunables: the run's, or trained here at the run's parameters, as for another objective always."""
+    runs_own = run.experiment.objective
+    objective = objective or runs_own
+    alike = (objective.num_samples, objective.stop_q) == (runs_own.num_samples, runs_own.stop_q)
+    if label in run.experiment.labels and alike:
         state = run.state.measured[run.experiment.labels.index(label)].tunables
         return jax.tree.map(lambda leaf: leaf[seed_number], state)
     optimizer = make_optimizer({**run.config.optimizer.tunables, "learning_rate": tune_learning_rate})
     batches = {"binarization": run.config.dataset.binarization, "batch_size": run.config.batch_size}
-    learn = functools.partial(tune, run.experiment.objective, build, optimizer, **batches, num_steps=tune_steps)
+    learn = functools.partial(tune, objective, build, optimizer, **batches, num_steps=tune_steps)
     return jax.jit(learn)(run.params[seed_number], tune_key, dataset.train)

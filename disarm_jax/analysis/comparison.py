@@ -16,17 +16,17 @@ import jax
 import numpy as np
 from jax import lax
 
-import disarm_jax as dj
 from disarm_jax.analysis.at_checkpoint import builder_of, fixed_batch, measure, split_names, tunables_of
-from disarm_jax.experiment.build import load_dataset, parse_estimator
-from disarm_jax.experiment.config import ConfigError, check_measured
-from disarm_jax.experiment.fields import is_import_path, plain
+from disarm_jax.experiment.build import Objective, estimators_for, has_classes, load_dataset, parse_estimator
+from disarm_jax.experiment.config import ConfigError, check_measured, is_bound
+from disarm_jax.experiment.fields import Config, is_import_path, plain
 from disarm_jax.experiment.load import Run
 from disarm_jax.experiment.step import draw_gradients
+from disarm_jax.report import palette
 from disarm_jax.report.times import evaluations_of
 
-REFERENCE = "disarm"
-EVERY_ONE = (
+# For each kind of gradient the estimators that are compared if none are named. The first one is the reference.
+OF_THE_ELBO = (
     "disarm, reinforce, reinforce_loo, arm, interpolated, muprop, double_cv, rodeo, bitflip, straight_through, "
     "gumbel_sigmoid, reinmax, rebar, relax, reinforce_loo(num_samples=3), arms(num_samples=3), "
     "double_cv(num_samples=3), disarm_taylor, disarm_quadratic, disarm_midpoint, reinforce_loo(num_samples=4), "
@@ -34,10 +34,28 @@ EVERY_ONE = (
     "disarm_taylor_cross, ugc, disarm_quadratic(num_pairs=2), disarm_midpoint(num_pairs=2), arms_quadratic, "
     "reinforce_loo(num_samples=8), disarm(num_pairs=4), arms(num_samples=8), reinforce_loo_midpoint, arms_midpoint, leg"
 )
-EVERY_ONE_OF_A_CHAIN = (
+OF_A_CHAIN = (
     "disarm, reinforce_loo, arm, interpolated, relax, rebar, arms(num_samples=3), arms_interpolated(num_samples=3), "
     "disarm_taylor, disarm_quadratic, arms_quadratic(num_samples=3), disarm_midpoint, muprop, reinforce, ugc, bitflip, "
     "reinforce_loo_midpoint, arms_midpoint"
+)
+OF_CLASSES = (
+    "disarm_iw, reinforce_loo, disarm_sb, disarm_tree, disarm_iw(num_pairs=2), reinforce_loo(num_samples=4), "
+    "disarm_iw_midpoint, reinforce_loo_midpoint, disarm_sb_midpoint, disarm_tree_midpoint, "
+    "disarm_iw_midpoint(num_pairs=2), reinmax, gumbel_softmax, straight_through"
+)
+# Of K pairs, with {pairs} for K and {samples} for 2 K.
+OF_A_BOUND = (
+    "multisample_disarm(num_pairs={pairs}), vimco(num_samples={samples}), "
+    "vimco(num_samples={samples}, baseline='geometric'), multisample_arms(num_samples={pairs}), "
+    "naive_multisample_disarm(num_pairs={pairs}), multisample_disarm_quadratic(num_pairs={pairs}), "
+    "multisample_disarm_midpoint(num_pairs={pairs}), "
+    "multisample_disarm(num_pairs={pairs}, configurations='cyclic'), "
+    "multisample_disarm_midpoint(num_pairs={pairs}, configurations='cyclic')"
+)
+OF_A_BOUND_OF_CLASSES = (
+    "multisample_disarm(num_pairs={pairs}), vimco(num_samples={samples}), "
+    "vimco(num_samples={samples}, baseline='geometric'), multisample_disarm_midpoint(num_pairs={pairs})"
 )
 
 
@@ -57,21 +75,70 @@ class Budget(NamedTuple):
     rounds: int
 
 
-def chosen_estimators(run: Run, text: str | None) -> list[str]:
+class Subject(NamedTuple):
+    """What estimators are compared on.
+
+    Attributes:
+      run: at a checkpoint.
+      pairs: K of the multi-sample bound whose gradient they estimate, from K pairs or 2 K samples; None for the ELBO.
+    """
+
+    run: Run
+    pairs: int | None
+
+    @property
+    def config(self) -> Config:
+        """The run's, with the objective of the comparison."""
+        objective = {"name": "multisample", "num_samples": self.pairs} if self.pairs else {}
+        return Config({**self.run.config, "objective": {**self.run.config.objective, **objective}})
+
+    @property
+    def objective(self) -> Objective:
+        """With one fresh set of samples for decoder and prior under every estimator, so that times can be compared."""
+        objective = self.run.experiment.objective._replace(shared_samples=False)
+        return objective._replace(num_samples=self.pairs, stop_q=False) if self.pairs else objective
+
+
+def subjects_of(run: Run, pairs: list[int]) -> list[Subject]:
+    """The run with the bounds of so many pairs each; with none named, with what it was trained for.
+
+    Raises:
+      ConfigError: if its objective is a custom one, or a bound of several layers is asked for.
+    """
+    name = run.config.objective.name
+    if is_import_path(name):
+        raise ConfigError(f"objective.name is {name!r}; accepted: elbo, multisample")
+    if pairs and len(run.model.latents) > 1:
+        raise ConfigError(f"--pairs: a model with {len(run.model.latents)} layers; accepted: one layer, for a bound")
+    if not pairs and is_bound(run.config):
+        by_pairs = "num_pairs" in run.config.estimator.options
+        pairs = [run.config.objective.num_samples if by_pairs else max(1, run.config.objective.num_samples // 2)]
+    return [Subject(run, number) for number in pairs or [None]]
+
+
+def chosen_estimators(subject: Subject, text: str | None) -> list[str]:
     """What a list of names holds, or all, with the reference first.
 
     Raises:
-      ConfigError: if one of them is unknown or does not fit the run.
+      ConfigError: if one of them is unknown or does not fit.
     """
-    if run.config.objective.name != "elbo":
-        raise ConfigError(f"objective.name is {run.config.objective.name!r}; accepted: elbo")
-    text = text or (EVERY_ONE if len(run.model.latents) == 1 else EVERY_ONE_OF_A_CHAIN)
-    names = [REFERENCE, *(name for name in split_names(text) if name != REFERENCE)]
-    return check_measured(names, run.config, "--estimators")
+    classes = has_classes(subject.run.model.latents)
+    if subject.pairs:
+        every_one = OF_A_BOUND_OF_CLASSES if classes else OF_A_BOUND
+        every_one = every_one.format(pairs=subject.pairs, samples=2 * subject.pairs)
+    elif classes:
+        every_one = OF_CLASSES
+    else:
+        every_one = OF_THE_ELBO if len(subject.run.model.latents) == 1 else OF_A_CHAIN
+    reference = split_names(every_one)[0]
+    named = check_measured(split_names(text or every_one), subject.config, "--estimators")
+    (reference,) = check_measured([reference], subject.config, "--estimators")
+    return [reference, *(name for name in named if name != reference)]
 
 
-def new_point(run: Run, budget: Budget) -> dict[str, Any]:
-    """The record of a point of a run, without any estimator."""
+def new_point(subject: Subject, reference: str, budget: Budget) -> dict[str, Any]:
+    """The record of what estimators are compared on, without any estimator."""
+    run = subject.run
     return {
         "dataset": run.config.dataset.name,
         "latents": plain(run.config.model.latents),
@@ -79,34 +146,37 @@ def new_point(run: Run, budget: Budget) -> dict[str, Any]:
         "trained_with": run.experiment.labels[0],
         "step": run.step,
         "batch_size": run.config.batch_size,
+        "pairs": subject.pairs,
+        "reference": reference,
         **budget._asdict(),
         "estimators": [],
     }
 
 
-def measurer(run: Run, budget: Budget) -> Callable[[str], tuple[dict[str, Any], np.ndarray]]:
-    """A function of an estimator's name that measures it at a point of a run, on the same batch as all others.
+def measurer(subject: Subject, reference: str, budget: Budget) -> Callable[[str], tuple[dict[str, Any], np.ndarray]]:
+    """A function of an estimator's name that measures it, on the same batch as all others.
 
     Its row has `time` as a ratio to the reference, which is timed beside it; the mean of its logits' gradient comes
     with it.
     """
+    run, objective = subject.run, subject.objective
     dataset = load_dataset(run.config.dataset)
-    # One fresh sample for decoder and prior under every estimator, so that the times differ by the estimators alone.
-    params, objective = run.params[0], run.experiment.objective._replace(shared_samples=False)
+    params = run.params[0]
     x, tune_key, draw_key = fixed_batch(run, dataset, 0, run.config.batch_size)
-    reference = timer(objective, builder_of(run, REFERENCE), (), params, draw_key, x)
+    time_of_reference = timer(objective, builder_of(run, reference), (), params, draw_key, x)
 
     def measured(label: str) -> tuple[dict[str, Any], np.ndarray]:
         build = builder_of(run, label)
         tuning = (budget.tune_steps, budget.tune_learning_rate)
-        tunables = tunables_of(run, label, build, dataset, 0, tune_key, *tuning)
+        tunables = tunables_of(run, label, build, dataset, 0, tune_key, *tuning, objective=objective)
         taken = functools.partial(measure, objective, build, num_draws=budget.num_draws)
         # The bias is taken from means with independent noise, whichever else are compared.
         label_key = jax.random.fold_in(draw_key, zlib.crc32(label.encode()))
         found = jax.device_get(jax.jit(taken)(tunables, params, label_key, x))
         timed = timer(objective, build, tunables, params, draw_key, x)
-        seconds = [(timed(), reference()) for _ in range(budget.rounds)]
-        row = {"estimator": label, "evaluations": evaluations(run, label), "unbiased": is_unbiased(label)}
+        seconds = [(timed(), time_of_reference()) for _ in range(budget.rounds)]
+        row = {"estimator": label, "evaluations": evaluations(run, label)}
+        row["unbiased"] = is_unbiased(label, run.model.latents)
         row["seconds"] = statistics.median(own for own, _ in seconds)
         row["time"] = row["seconds"] / statistics.median(other for _, other in seconds)
         for group in ("encoder", "logits"):
@@ -122,12 +192,12 @@ def add_ratios(point: dict[str, Any], means: dict[str, np.ndarray]) -> None:
     best = min((row for row in rows.values() if row["unbiased"]), key=lambda row: row["logits"]["variance"])
     for row in rows.values():
         for group in ("encoder", "logits"):
-            row[group]["ratio"] = row[group]["variance"] / rows[REFERENCE][group]["variance"]
+            row[group]["ratio"] = row[group]["variance"] / rows[point["reference"]][group]["variance"]
         if not row["unbiased"]:
             # Both means are noisy, independently of each other, which adds to the square of their distance.
             square = float(np.mean((means[row["estimator"]] - means[best["estimator"]]) ** 2))
             noise = (row["logits"]["variance"] + best["logits"]["variance"]) / point["num_draws"]
-            row["bias"] = (square - noise) / rows[REFERENCE]["logits"]["variance"]
+            row["bias"] = (square - noise) / rows[point["reference"]]["logits"]["variance"]
 
 
 def timer(
@@ -164,19 +234,33 @@ def evaluations(run: Run, label: str) -> int | None:
     return evaluations_of({"estimator": parse_estimator(label)._asdict(), "model": run.config.model})
 
 
-def is_unbiased(label: str) -> bool:
-    """As the registry says; a custom estimator is believed to be."""
+def is_unbiased(label: str, latents: tuple = ()) -> bool:
+    """As the registry says, of bits or of the model's classes; a custom estimator is believed to be."""
     name, options = parse_estimator(label)
     if options.get("later_layers") == "hard":  # of hierarchical RELAX
         return False
-    return is_import_path(name) or dj.estimator_info(name).unbiased
+    return is_import_path(name) or estimators_for(latents).estimator_info(name).unbiased
 
 
 def title(point: dict[str, Any]) -> str:
     """What was compared, in words."""
-    kind = "nonlinear" if point["hidden"] else "linear"
-    layers = f", {len(point['latents'])} layers" if len(point["latents"]) > 1 else ""
-    return f"{point['dataset']}, {kind}{layers}, step {point['step']:,} with {point['trained_with']}"
+    return f"{point['dataset']}, {kind_of(point)}, step {point['step']:,} with {point['trained_with']}"
+
+
+def kind_of(point: dict[str, Any]) -> str:
+    """The model and the objective, in words.
+
+    >>> kind_of({"hidden": [], "latents": [[20, 10]], "pairs": 5})
+    'linear, 20 × 10 classes, bound of 5 pairs'
+    """
+    kinds = ["nonlinear" if point["hidden"] else "linear"]
+    if has_classes(point["latents"]):
+        kinds.append(" × ".join(map(str, point["latents"][0])) + " classes")
+    if len(point["latents"]) > 1:
+        kinds.append(f"{len(point['latents'])} layers")
+    if point["pairs"]:
+        kinds.append(f"bound of {palette.count(point['pairs'], 'pair')}")
+    return ", ".join(kinds)
 
 
 def file_name(point: dict[str, Any]) -> str:
@@ -186,10 +270,11 @@ def file_name(point: dict[str, Any]) -> str:
 
 def as_markdown(points: list[dict[str, Any]]) -> str:
     """A table for each point, the least variance × time first."""
-    lines = ["# Estimators compared", "", "Made by `python -m scripts.compare`; ratios to one pair of DisARM.", ""]
+    lines = ["# Estimators compared", "", "Made by `python -m scripts.compare`.", ""]
     for point in points:
         lines += [f"## {title(point)}", ""]
-        lines += [f"One batch of {point['batch_size']} images, {point['num_draws']} draws of each estimator.", ""]
+        drawn = f"One batch of {point['batch_size']} images, {point['num_draws']} draws of each estimator"
+        lines += [f"{drawn}; ratios to `{point['reference']}`.", ""]
         lines += ["| estimator | evaluations | variance, parameters | logits | time | variance × time | |"]
         lines += ["|---|---|---|---|---|---|---|"]
         for row in sorted(point["estimators"], key=lambda row: row["encoder"]["ratio"] * row["time"]):
@@ -204,5 +289,5 @@ def as_markdown(points: list[dict[str, Any]]) -> str:
 
 
 def with_error(group: dict[str, float]) -> str:
-    """A ratio and its standard error, DisARM's variance being taken as exact."""
+    """A ratio and its standard error, the reference's variance being taken as exact."""
     return f"{group['ratio']:.3g} ± {group['stderr'] / group['variance'] * group['ratio']:.1g}"
