@@ -140,8 +140,8 @@ class _AscendingSticks(Tree):
         if self.few:
             one, other = logits[..., None, :], logits[..., :, None]
             # A literal: what is computed the compiler may move out of a loop, and ranks made twice are not merged then.
-            is_earlier = np.triu(np.ones((logits.shape[-1],) * 2, bool), 1)
-            before = (other < one) | ((other == one) & bernoulli.lift(is_earlier, one.ndim))
+            is_earlier = np.triu(np.ones((*(1,) * (one.ndim - 2), *logits.shape[-1:] * 2), bool), 1)
+            before = (other < one) | ((other == one) & is_earlier)
             self.rank = jnp.sum(before, axis=-2, dtype=np.int32)
         else:
             self.order = jnp.argsort(logits, axis=-1).astype(np.int32)
