@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+OLDER_EMITTERS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
 def quick_environment(environment: Mapping[str, str]) -> dict[str, str]:

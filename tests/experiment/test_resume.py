@@ -460,6 +460,7 @@ class TestProcesses:
                 steps.append(load_run(tmp_path / "run").step)
             except RunDirError:  # it has not come so far
                 assert not steps
+                time.sleep(0.01)
                 continue
             if second is None:
                 second = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
