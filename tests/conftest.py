@@ -1,6 +1,7 @@
 """Settings of the whole suite: JAX's laxness is an error here."""
 
 import functools
+import gc
 import signal
 
 import jax
@@ -29,12 +30,20 @@ def x64():
         yield
 
 
+def pytest_collection_finish(session):
+    """What was imported stays: the collector of garbage need not look at it again, nor as often as by default."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+
+
 @pytest.fixture(scope="module")
 def quick_compile():
     """Compiles in half the time, for tests of small arrays that would only wait for the compiler.
 
-    JAX's setting leaves out most optimisations, and where it is in force XLA's older emitters are used too. No setting
-    of XLA chooses those for a part of a process, and tests of what users run are to be compiled as users do.
+    JAX's setting leaves out most optimisations, and where it is in force XLA's older emitters are used too, in one
+    piece. No setting of XLA chooses those for a part of a process, and tests of what users run are to be compiled as
+    users do.
     """
     usual = compiler.get_compile_options
 
@@ -43,6 +52,7 @@ def quick_compile():
         overrides = dict(env_options_overrides or {})
         if jax.config.read("jax_disable_most_optimizations"):
             overrides.setdefault("xla_cpu_use_fusion_emitters", False)
+            overrides.setdefault("xla_cpu_parallel_codegen_split_count", 1)
         return usual(*args, env_options_overrides=overrides, **options)
 
     with pytest.MonkeyPatch.context() as patch:

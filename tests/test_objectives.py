@@ -1,6 +1,7 @@
 """The model and its bounds against enumeration of all latent bits of a tiny VAE."""
 
 import dataclasses
+import functools
 import itertools
 
 import exact
@@ -26,9 +27,10 @@ MODELS = {
 X = np.array([[1.0, 0, 1, 1, 0], [0, 0, 1, 0, 1]])
 
 
+@functools.cache
 def make(name):
     model = MODELS[name]
-    params = model.init(jax.random.key(0), jnp.asarray(X, jnp.float32))["params"]
+    params = jax.jit(model.init)(jax.random.key(0), X.astype(np.float32))["params"]
     noise = np.random.default_rng(0)
     return model, jax.tree.map(lambda p: jnp.asarray(np.asarray(p) + 0.3 * noise.normal(size=p.shape)), params)
 
@@ -67,22 +69,35 @@ def test_log_joint_and_log_q_by_hand(name):
     if len(b) == 2:
         log_p = log_p + log_bernoulli(dense(numbers["decoder"]["networks_1"], np.asarray(b[1])), b[0])
         log_q = log_q + log_bernoulli(dense(numbers["encoder"]["networks_1"], np.asarray(b[0])), b[1])
-    np.testing.assert_allclose(model.apply({"params": params}, X, b, method="log_joint"), log_p, rtol=1e-12)
+
+    @jax.jit
+    def log_joint_and_log_w(params):
+        layers = inference_layers(model, params)
+        f = log_weights(model, params, X, layers, layers[0](X), stop_q=False)
+        return model.apply({"params": params}, X, b, method="log_joint"), f(b)
+
+    log_joint, log_w = log_joint_and_log_w(params)
+    np.testing.assert_allclose(log_joint, log_p, rtol=1e-12)
     np.testing.assert_allclose(np.exp(log_q).sum(axis=0), 1, rtol=1e-12)
-    layers = inference_layers(model, params)
-    f = log_weights(model, params, X, layers, layers[0](X), stop_q=False)
-    np.testing.assert_allclose(f(b), log_p - log_q, rtol=1e-11)
+    np.testing.assert_allclose(log_w, log_p - log_q, rtol=1e-11)
 
 
+@functools.cache
 def exact_bounds(name):
     """log w and q of all latent bits, `[M, 2]`."""
     model, params = make(name)
-    b, layers = all_bits(model), inference_layers(model, params)
-    log_q = bernoulli.log_prob(layers[0](X), b[0])
-    for t in range(1, len(b)):
-        log_q = log_q + bernoulli.log_prob(layers[t](b[t - 1]), b[t])
-    f = log_weights(model, params, X, layers, layers[0](X), stop_q=True)
-    return np.asarray(f(b)), np.exp(log_q)
+    b = all_bits(model)
+
+    @jax.jit
+    def log_w_and_log_q(params):
+        layers = inference_layers(model, params)
+        log_q = bernoulli.log_prob(layers[0](X), b[0])
+        for t in range(1, len(b)):
+            log_q = log_q + bernoulli.log_prob(layers[t](b[t - 1]), b[t])
+        return log_weights(model, params, X, layers, layers[0](X), stop_q=True)(b), log_q
+
+    log_w, log_q = log_w_and_log_q(params)
+    return np.asarray(log_w), np.exp(log_q)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -109,17 +124,17 @@ def test_sampled_bound(name, num_samples):
 def test_structure_for_expansions_changes_nothing(name):
     """The same log w, and at the mean the same expansions as without structure, where probes give the diagonal."""
     model, params = make(name)
-    layers, x, key = inference_layers(model, params), jnp.asarray(X), jax.random.key(1)
-    plain = log_weights(model, params, x, layers, layers[0](x), stop_q=True)
-    structured = structured_log_weights(model, params, x, layers, layers[0](x), stop_q=True)
-    bits = all_bits(model)
-    if len(layers) == 1:
-        est, at = dj.make_estimator("disarm_quadratic", probes=3), layers[0](x)
-        without_moments = dataclasses.replace(structured, inner=lambda b, inner=structured.inner: inner(b))
-        np.testing.assert_allclose(structured(*bits), plain(bits), rtol=1e-12)
-        fs = [without_moments, lambda b: plain((b,))]
-    else:
-        est, at = dj.hierarchical("disarm_quadratic", probes=2), dj.Chain(x, layers)
+    x, bits = jnp.asarray(X), all_bits(model)
+    one_layer = len(bits) == 1
+    est = (
+        dj.make_estimator("disarm_quadratic", probes=3) if one_layer else dj.hierarchical("disarm_quadratic", probes=2)
+    )
+
+    @jax.jit
+    def values_and_estimates(params, key):
+        layers = inference_layers(model, params)
+        plain = log_weights(model, params, x, layers, layers[0](x), stop_q=True)
+        structured = structured_log_weights(model, params, x, layers, layers[0](x), stop_q=True)
 
         def without_slope_of_log_q(b):
             """log w to which log q(b_2 | b_1) is no function of b_1: what the expansions leave out."""
@@ -127,11 +142,19 @@ def test_structure_for_expansions_changes_nothing(name):
             log_q = sum(bernoulli.log_prob(*each) for each in zip(logits, b, strict=True))
             return model.apply({"params": params}, x, b, method="log_joint") - log_q
 
-        plain_inner = [lambda b, inner=inner: inner(b) for inner in structured.inner]
-        np.testing.assert_allclose(structured(bits), plain(bits), rtol=1e-12)
-        fs = [dataclasses.replace(structured, inner=plain_inner), without_slope_of_log_q]
-    tunables = est.init(jax.random.key(0), at)
-    by_structure, by_probes = (est.apply(tunables, key, at, f).grad for f in fs)
+        if one_layer:
+            at, values = layers[0](x), (structured(*bits), plain(bits))
+            without_moments = dataclasses.replace(structured, inner=lambda b, inner=structured.inner: inner(b))
+            fs = [without_moments, lambda b: plain((b,))]
+        else:
+            at, values = dj.Chain(x, layers), (structured(bits), plain(bits))
+            plain_inner = [lambda b, inner=inner: inner(b) for inner in structured.inner]
+            fs = [dataclasses.replace(structured, inner=plain_inner), without_slope_of_log_q]
+        tunables = est.init(jax.random.key(0), at)
+        return values, [est.apply(tunables, key, at, f).grad for f in fs]
+
+    (log_w, plain_log_w), (by_structure, by_probes) = values_and_estimates(params, jax.random.key(1))
+    np.testing.assert_allclose(log_w, plain_log_w, rtol=1e-12)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-11), by_structure, by_probes)
 
 
@@ -140,12 +163,17 @@ def test_moments_of_what_the_decoder_returns(name):
     """Exact for a linear one, by enumeration; the mean of another is closer to the truth than its value at the mean."""
     model, params = make(name)
     bits, p = jnp.asarray(exact.outcomes(model.latents[0])), jnp.asarray([0.2, 0.5, 0.9])[: model.latents[0]]
-    decoder = decoder_structure(model, params, 0)
-    mean, variance = decoder.moments(p[None], (p * (1 - p))[None])
+
+    @jax.jit
+    def moments_and_values(params):
+        decoder = decoder_structure(model, params, 0)
+        return decoder.moments(p[None], (p * (1 - p))[None]), decoder(bits), decoder(p[None])
+
+    (mean, variance), values, at_the_mean = jax.tree.map(np.asarray, moments_and_values(params))
     probabilities = np.prod(np.where(np.asarray(bits) == 1, p, 1 - p), axis=-1)
-    expected, spread = exact.moments(probabilities, np.asarray(decoder(bits)))
+    expected, spread = exact.moments(probabilities, values)
     if model.hidden:
-        assert np.abs(mean[0] - expected).sum() < 0.6 * np.abs(decoder(p[None])[0] - expected).sum()
+        assert np.abs(mean[0] - expected).sum() < 0.6 * np.abs(at_the_mean[0] - expected).sum()
     else:
         np.testing.assert_allclose(mean[0], expected, rtol=0, atol=1e-12)
         np.testing.assert_allclose(variance[0], spread, rtol=0, atol=1e-12)
@@ -154,18 +182,22 @@ def test_moments_of_what_the_decoder_returns(name):
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
 def test_variances_are_averaged_over_the_rows(name):
     model, params = make(name)
-    p = jnp.asarray([[[0.2, 0.5, 0.9], [0.7, 0.1, 0.3]]])
-    decoder = decoder_structure(model, params, 0)
-    mean, variance = decoder.moments(p, p * (1 - p))
-    same = jnp.broadcast_to(jnp.mean(p * (1 - p), axis=(0, 1), keepdims=True), p.shape)
-    same_mean, same_variance = decoder.moments(p, same)
+    p = np.array([[[0.2, 0.5, 0.9], [0.7, 0.1, 0.3]]])
+    moments = jax.jit(lambda params, p, variance: decoder_structure(model, params, 0).moments(p, variance))
+    mean, variance = moments(params, p, p * (1 - p))
+    same = np.broadcast_to(np.mean(p * (1 - p), axis=(0, 1), keepdims=True), p.shape)
+    same_mean, same_variance = moments(params, p, same)
     np.testing.assert_allclose(mean, same_mean, rtol=1e-12)
     np.testing.assert_allclose(variance, same_variance, rtol=1e-12)
     assert variance.shape == mean.shape
-    np.testing.assert_array_equal(variance[:, 0], variance[:, 1])
-    apart = dataclasses.replace(decoder, pool_variance=False)  # by default rows are independent of each other
-    alone = apart.moments(p[:, :1], (p * (1 - p))[:, :1])[1]
-    np.testing.assert_allclose(apart.moments(p, p * (1 - p))[1][:, :1], alone, rtol=1e-12)
+    np.testing.assert_array_equal(*np.moveaxis(variance, 1, 0))
+
+    @jax.jit
+    def not_pooled(params, p):  # by default rows are independent of each other
+        apart = dataclasses.replace(decoder_structure(model, params, 0), pool_variance=False)
+        return apart.moments(p, p * (1 - p))[1]
+
+    np.testing.assert_allclose(not_pooled(params, p)[:, 0], not_pooled(params, p[:, :1])[:, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
@@ -174,7 +206,10 @@ def test_what_images_share_brings_no_bias(name, monkeypatch):
     model, params = make(name)
     layers = inference_layers(model, params)
     logits = 2 * layers[0](jnp.asarray(X))
-    f = structured_log_weights(model, params, jnp.asarray(X), layers, logits, stop_q=True)
+
+    def f_of(logits):
+        return structured_log_weights(model, params, jnp.asarray(X), layers, logits, stop_q=True)
+
     laws = [[part[law[2] > 0] for part in law] for law in map(exact.pair_law, np.asarray(logits))]
     joint = np.array(list(itertools.product(*(range(len(law[2])) for law in laws))))
     b, b_tilde, probability = (
@@ -185,11 +220,12 @@ def test_what_images_share_brings_no_bias(name, monkeypatch):
 
     def grad(*pair):
         monkeypatch.setattr(bernoulli, "antithetic_pairs", lambda *_: (*(rows[None] for rows in pair), None))
-        return est.apply(tunables, jax.random.key(1), logits, f).grad
+        return est.apply(tunables, jax.random.key(1), logits, f_of(logits)).grad
 
-    found = jax.vmap(grad)(jnp.asarray(b), jnp.asarray(b_tilde))
+    found = jax.jit(jax.vmap(grad))(b, b_tilde)
     mean, _ = exact.moments(probability.prod(axis=1), np.asarray(found))
-    of_image = lambda image: lambda bits: np.asarray(f(jnp.asarray(bits)[:, None].repeat(2, axis=1)))[:, image]
+    f = jax.jit(lambda bits: f_of(logits)(bits))
+    of_image = lambda image: lambda bits: np.asarray(f(bits[:, None].repeat(2, axis=1)))[:, image]
     truth = [exact.gradient(np.asarray(row), of_image(image)) for image, row in enumerate(logits)]
     np.testing.assert_allclose(mean, truth, rtol=0, atol=1e-10)
 
@@ -204,12 +240,12 @@ def test_moments_of_the_leaky_relu(variance):
     x = np.asarray(mean)[:, None] + np.sqrt(variance) * ndtri((np.arange(1_000_000) + 0.5) / 1_000_000)
     value, slope = np.where(x > 0, x, 0.3 * x), np.where(x > 0, 1.0, 0.3)
     moments = lambda mean: leaky_relu_moments(mean, jnp.full_like(mean, variance), 0.3)
-    np.testing.assert_allclose(moments(mean), (value.mean(axis=1), value.var(axis=1)), rtol=0, atol=1e-5)
-    _, derivative = jax.jvp(lambda mean: moments(mean)[0], (mean,), (jnp.ones(4),))
-    np.testing.assert_allclose(derivative, slope.mean(axis=1), rtol=0, atol=1e-5)
+    found, derivatives = jax.jit(lambda mean: jax.jvp(moments, (mean,), (jnp.ones(4),)))(mean)
+    np.testing.assert_allclose(found, (value.mean(axis=1), value.var(axis=1)), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(derivatives[0], slope.mean(axis=1), rtol=0, atol=1e-5)
     far, small = jnp.asarray([-100.0, 30.0, 5.0]), jnp.asarray(np.array([1e-3, 1e-4, 1e-6]) * (variance > 0))
     for dtype, rtol in (("float32", 1e-5), ("bfloat16", 0.02)):
-        found = leaky_relu_moments(far.astype(dtype), small.astype(dtype), 0.3)
+        found = jax.jit(leaky_relu_moments, static_argnums=2)(far.astype(dtype), small.astype(dtype), 0.3)
         assert found[0].dtype == found[1].dtype == dtype
         np.testing.assert_allclose(found[1].astype(float), small * np.array([0.09, 1, 1]), rtol=rtol)
 
@@ -247,7 +283,7 @@ def test_log_q_is_a_constant_only_where_it_is_stopped(name, make_f):
         return jnp.sum(f(b[0] if isinstance(f, dj.Composed) else b))
 
     for stop_q in (True, False):
-        grads = jax.grad(total)(params["encoder"], stop_q)
+        grads = jax.jit(jax.grad(total), static_argnums=1)(params["encoder"], stop_q)
         assert all(np.any(leaf) != stop_q for leaf in jax.tree.leaves(grads))
 
 
@@ -270,7 +306,7 @@ def test_the_whole_gradient_of_the_elbo(name, stop_q):
         f = log_weights(model, params, X, layers, logits, stop_q=stop_q)
         return dj.expectation(dj.disarm())((), key, logits, lambda b: f((b,))).sum()
 
-    truth = jax.grad(exact_elbo)(params)
+    truth = jax.jit(jax.grad(exact_elbo))(params)
     draws = 200_000
     grads = jax.jit(jax.vmap(jax.grad(sampled_elbo), in_axes=(None, 0)))(
         params, jax.random.split(jax.random.key(3), draws)
@@ -284,7 +320,7 @@ def test_the_whole_gradient_of_the_elbo(name, stop_q):
 
 def test_defaults_are_the_papers():
     model = BernoulliVAE((200,), 784, (200, 200), input_mean=np.full(784, 0.13), output_mean=np.full(784, 0.13))
-    params = model.init(jax.random.key(0), jnp.zeros((1, 784), jnp.float32))["params"]
+    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 784), np.float32))["params"]
     assert set(params) == {"encoder", "decoder", "prior"}
     assert (
         sum(p.size for p in jax.tree.leaves(params))
@@ -301,12 +337,16 @@ def test_defaults_are_the_papers():
 def test_samples_of_the_prior():
     """Mean image of 200,000 samples against the enumerated one: 4.5 standard errors."""
     model, params = make("two layers")
-    images = np.asarray(model.apply({"params": params}, jax.random.key(4), 200_000, method="sample"))
     b = all_bits(model)
-    log_p = bernoulli.log_prob(params["prior"], b[1]) + bernoulli.log_prob(
-        model.apply({"params": params}, 1, b[1], method=lambda m, t, b: m.decoder(t, b)), b[0]
-    )
-    pixels = jax.nn.sigmoid(model.apply({"params": params}, b[0], method="decode"))
-    expected = (jnp.exp(log_p)[..., None] * pixels).sum(axis=0)[0]
+
+    @jax.jit
+    def images_and_their_mean(params, key):
+        apply = functools.partial(model.apply, {"params": params})
+        logits = apply(1, b[1], method=lambda m, t, b: m.decoder(t, b))
+        log_p = bernoulli.log_prob(params["prior"], b[1]) + bernoulli.log_prob(logits, b[0])
+        pixels = jax.nn.sigmoid(apply(b[0], method="decode"))
+        return apply(key, 200_000, method="sample"), (jnp.exp(log_p)[..., None] * pixels).sum(axis=0)[0]
+
+    images, expected = map(np.asarray, images_and_their_mean(params, jax.random.key(4)))
     stderr = images.std(axis=0) / np.sqrt(len(images))
     assert np.all(np.abs(images.mean(axis=0) - expected) < 4.5 * stderr)

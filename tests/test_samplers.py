@@ -105,8 +105,8 @@ def test_values_are_exactly_hard(kind, dtype):
 def test_a_broken_network_is_seen(kind):
     logits = jnp.array([[0.0, jnp.nan], [1.0, 2.0]])
     expected = [[False, True], [False, False]] if kind == "bits" else [[True, True], [False, False]]
-    for name in NAMES:
-        np.testing.assert_array_equal(jnp.isnan(SAMPLES[kind](KEY, logits, name)), expected)
+    for sample in jax.jit(lambda x: [SAMPLES[kind](KEY, x, name) for name in NAMES])(logits):
+        np.testing.assert_array_equal(jnp.isnan(sample), expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,10 +115,10 @@ def test_distribution(name):
     options = {"forward_temperature": 0.5} if name == "decoupled" else {}
     sharper = 2.0 if name == "decoupled" else 1.0
     bits, classes = np.array([-0.4, 0.9, 1.7]), np.array([[0.3, -0.5, 1.2], [0.0, 0.1, -1.0]])
-    b = dj.sample(KEY, jnp.broadcast_to(jnp.asarray(bits, jnp.float32), (DRAWS, 3)), name, **options)
-    assert exact.chi_square(np.asarray(b), exact.probability(sharper * bits, exact.outcomes(3))) > SMALLEST_P
-    batch = jnp.broadcast_to(jnp.asarray(classes, jnp.float32), (DRAWS, 2, 3))
-    z = np.asarray(dj.categorical.sample(KEY, batch, name, **options))
+    batches = [np.broadcast_to(x.astype(np.float32), (DRAWS, *x.shape)) for x in (bits, classes)]
+    both = jax.jit(lambda *x: [sample(KEY, x, name, **options) for sample, x in zip(SAMPLES.values(), x, strict=True)])
+    b, z = map(np.asarray, both(*batches))
+    assert exact.chi_square(b, exact.probability(sharper * bits, exact.outcomes(3))) > SMALLEST_P
     chances = exact_classes.probability(sharper * classes, exact_classes.outcomes(2, 3))
     assert exact.chi_square_of_outcomes(np.argmax(z, axis=-1) @ [3, 1], chances) > SMALLEST_P
 
@@ -232,8 +232,9 @@ def test_gumbel_rao_has_less_variance_and_the_same_mean():
 def test_reinmax_is_the_cold_limit_of_gumbel_rao():
     """ZGR (Shekhovtsov, 2023): given each class, at temperature 0.02, within 4.5 standard errors and 0.01 of bias."""
     logits, temperature, num = np.array([0.3, -0.5, 1.2]), 0.02, 200_000
+    given = jax.jit(dj.categorical.samplers._given, static_argnums=3)
     for z in np.eye(3):
-        x = dj.categorical.samplers._given(KEY, jnp.asarray(logits)[None], jnp.asarray(z)[None], num)
+        x = given(KEY, logits[None], z[None], num)
         p = softmax(np.asarray(x)[:, 0] / temperature, axis=-1)
         matrices = (p[:, :, None] * (np.eye(3) - p[:, None])) / temperature
         error = 4.5 * matrices.std(axis=0) / np.sqrt(num)
@@ -245,9 +246,13 @@ def test_reinmax_is_the_cold_limit_of_gumbel_rao():
 def test_noise_given_the_class():
     """The largest is the class that was drawn; and as classes are drawn, the noise is that without a condition."""
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(DRAWS, 1, 4)))
-    given = dj.categorical.samplers._given
-    z = dj.categorical.distribution.sample(jax.random.key(0), logits, 1)[0]
-    x = np.asarray(given(jax.random.key(1), logits, z, 1)[0])
+
+    @jax.jit
+    def classes_and_noise(logits):
+        z = dj.categorical.distribution.sample(jax.random.key(0), logits, 1)[0]
+        return z, dj.categorical.samplers._given(jax.random.key(1), logits, z, 1)[0]
+
+    z, x = map(np.asarray, classes_and_noise(logits))
     np.testing.assert_array_equal(np.argmax(x, axis=-1), np.argmax(z, axis=-1))
     noise = x - np.asarray(jax.nn.log_softmax(logits, axis=-1))
     assert all(exact.stats.kstest(noise[:, 0, c], exact.stats.gumbel_r.cdf).pvalue > SMALLEST_P for c in range(4))
@@ -273,9 +278,10 @@ def test_the_estimators_of_these_names_have_the_same_gradient(kind, estimator, g
     logits = jnp.broadcast_to(jnp.linspace(-1.0, 1.5, math.prod(shape)).reshape(shape), (DRAWS, *shape))
     weights = jnp.cos(jnp.arange(1.0, 1 + math.prod(shape)))
     f = lambda b: (b.reshape(*b.shape[: -len(shape)], -1) @ weights) ** 3
-    expected = est.apply((), jax.random.key(0), logits, f).grad
-    found = jax.grad(lambda x: jnp.sum(f(SAMPLES[kind](jax.random.key(1), x, gradient[0], **gradient[1]))))(logits)
-    error = jnp.sqrt((expected.var(axis=0) + found.var(axis=0)) / DRAWS)
+    loss = lambda x: jnp.sum(f(SAMPLES[kind](jax.random.key(1), x, gradient[0], **gradient[1])))
+    both = jax.jit(lambda x: (est.apply((), jax.random.key(0), x, f).grad, jax.grad(loss)(x)))
+    expected, found = map(np.asarray, both(logits))
+    error = np.sqrt((expected.var(axis=0) + found.var(axis=0)) / DRAWS)
     assert np.all(np.abs(expected.mean(axis=0) - found.mean(axis=0)) < 4.5 * error)
     np.testing.assert_allclose(found.var(axis=0), expected.var(axis=0), rtol=0.15)
 
@@ -319,9 +325,9 @@ def test_shard_map(name, kind):
 def test_single_variables():
     """A bit has no axis, a variable that of its classes; under vmap these are what a module sees."""
     keys = jax.random.split(KEY, 5)
-    assert jax.vmap(dj.sample)(keys, jnp.zeros(5)).shape == (5,)
-    assert jax.vmap(dj.categorical.sample)(keys, jnp.zeros((5, 3))).shape == (5, 3)
-    assert jax.grad(lambda x: dj.sample(KEY, x))(0.3).shape == ()
+    assert jax.eval_shape(jax.vmap(dj.sample), keys, jnp.zeros(5)).shape == (5,)
+    assert jax.eval_shape(jax.vmap(dj.categorical.sample), keys, jnp.zeros((5, 3))).shape == (5, 3)
+    assert jax.eval_shape(jax.grad(lambda x: dj.sample(KEY, x)), 0.3).shape == ()
 
 
 def test_a_temperature_that_falls():
@@ -336,7 +342,8 @@ def test_a_temperature_that_falls():
 
 
 def test_first_derivatives_only():
-    second = jax.hessian(lambda x: jnp.sum(dj.sample(KEY, x) @ jnp.arange(3.0)))(jnp.array([0.3, 1.0, -2.0]))
+    loss = lambda x: jnp.sum(dj.sample(KEY, x) @ jnp.arange(3.0))
+    second = jax.jit(jax.hessian(loss))(jnp.array([0.3, 1.0, -2.0]))
     np.testing.assert_array_equal(second, np.zeros((3, 3)))
 
 

@@ -17,6 +17,13 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 SIZES = [(n, k) for n in (1, 2, 8) for k in range(n + 1)]
 SMALLEST_P = 1e-4
 
+# Compiled as wholes, for each k and shape once; operation by operation, most of the time would go to the compiler.
+log_prob = jax.jit(subsets.log_prob, static_argnums=2)
+sample = jax.jit(subsets.sample, static_argnums=(2, 3))
+marginals = jax.jit(subsets.marginals, static_argnums=1)
+entropy = jax.jit(subsets.entropy, static_argnums=1)
+straight_through = jax.jit(subsets.straight_through, static_argnums=2)
+
 
 def enumerate_subsets(logits, k):
     """All subsets of k `[M, n]` and their probabilities `[M]`; logits may be infinite where a subset is left."""
@@ -39,27 +46,24 @@ def test_against_enumeration(n, k):
     mean, alpha = q @ b, jnp.asarray(logits)
     covariance = (b.T * q) @ b - np.outer(mean, mean)
 
-    @jax.jit
     def all_of_them(alpha):
-        log_prob = lambda alpha: subsets.log_prob(alpha, b, k)
-        entropy = lambda alpha: subsets.entropy(alpha, k)
-        marginals = lambda alpha: subsets.marginals(alpha, k)
-        return [function(alpha) for f in (log_prob, entropy, marginals) for function in (f, jax.jacobian(f))]
+        values = subsets.log_prob(alpha, b, k), subsets.entropy(alpha, k), subsets.marginals(alpha, k)
+        return values, values
 
-    log_prob, score, entropy, d_entropy, marginals, d_marginals = all_of_them(alpha)
-    np.testing.assert_allclose(np.exp(log_prob), q, rtol=1e-10)
-    np.testing.assert_allclose(score, b - mean, atol=1e-10)
-    np.testing.assert_allclose(entropy, -q @ np.log(q), atol=1e-10)
-    np.testing.assert_allclose(d_entropy, -covariance @ logits, atol=1e-10)
-    np.testing.assert_allclose(marginals, mean, atol=1e-10)
-    np.testing.assert_allclose(d_marginals, covariance, atol=1e-10)
+    derivatives, values = jax.jit(jax.jacobian(all_of_them, has_aux=True))(alpha)
+    np.testing.assert_allclose(np.exp(values[0]), q, rtol=1e-10)
+    np.testing.assert_allclose(derivatives[0], b - mean, atol=1e-10)
+    np.testing.assert_allclose(values[1], -q @ np.log(q), atol=1e-10)
+    np.testing.assert_allclose(derivatives[1], -covariance @ logits, atol=1e-10)
+    np.testing.assert_allclose(values[2], mean, atol=1e-10)
+    np.testing.assert_allclose(derivatives[2], covariance, atol=1e-10)
 
 
 @pytest.mark.parametrize(("n", "k"), [(5, 0), (5, 2), (5, 5), (8, 3)])
 def test_samples_have_the_distribution(n, k):
     logits = some_logits(n)
     b, q = enumerate_subsets(logits, k)
-    drawn = np.asarray(subsets.sample(jax.random.key(0), jnp.asarray(logits, jnp.float32), k, 20_000))
+    drawn = np.asarray(sample(jax.random.key(0), jnp.asarray(logits, jnp.float32), k, 20_000))
     assert drawn.shape == (20_000, n)
     powers = 2 ** np.arange(n)
     chances = np.zeros(2**n)
@@ -73,23 +77,26 @@ def test_samples_have_the_distribution(n, k):
 def test_batches_are_rows():
     """Any number of batch axes; a row does not depend on the others."""
     logits, key = jnp.sin(jnp.arange(30.0)).reshape(2, 3, 5), jax.random.key(0)
-    b = subsets.sample(key, logits, 2, 4)
+    b = sample(key, logits, 2, 4)
     assert b.shape == (4, 2, 3, 5)
     assert jnp.all(b.sum(axis=-1) == 2)
-    log_prob, marginals = subsets.log_prob(logits, b, 2), subsets.marginals(logits, 2)
-    entropy = subsets.entropy(logits, 2)
-    assert log_prob.shape == (4, 2, 3)
+    b, logits = np.asarray(b), np.asarray(logits)
+    log_probs, means, entropies = (
+        np.asarray(a) for a in (log_prob(logits, b, 2), marginals(logits, 2), entropy(logits, 2))
+    )
+    assert log_probs.shape == (4, 2, 3)
     for i, j in [(0, 0), (1, 2)]:
-        np.testing.assert_allclose(log_prob[:, i, j], subsets.log_prob(logits[i, j], b[:, i, j], 2), rtol=1e-5)
-        np.testing.assert_allclose(marginals[i, j], subsets.marginals(logits[i, j], 2), rtol=1e-5)
-        np.testing.assert_allclose(entropy[i, j], subsets.entropy(logits[i, j], 2), rtol=1e-5)
+        np.testing.assert_allclose(log_probs[:, i, j], log_prob(logits[i, j], b[:, i, j], 2), rtol=1e-5)
+        np.testing.assert_allclose(means[i, j], marginals(logits[i, j], 2), rtol=1e-5)
+        np.testing.assert_allclose(entropies[i, j], entropy(logits[i, j], 2), rtol=1e-5)
 
 
 def test_what_is_no_subset_is_impossible():
     b = jnp.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 1.0], [2.0, 0.0, 0.0]])
-    log_prob, gradient = jax.value_and_grad(lambda x: jnp.sum(jnp.exp(subsets.log_prob(x, b, 2))))(jnp.zeros(3))
-    np.testing.assert_array_equal(subsets.log_prob(jnp.zeros(3), b, 2)[1:], -np.inf)
-    np.testing.assert_allclose(log_prob, 1 / 3, rtol=1e-6)
+    total = lambda x: jnp.sum(jnp.exp(subsets.log_prob(x, b, 2)))
+    probability, gradient = jax.jit(jax.value_and_grad(total))(jnp.zeros(3))
+    np.testing.assert_array_equal(np.asarray(log_prob(jnp.zeros(3), b, 2))[1:], -np.inf)
+    np.testing.assert_allclose(probability, 1 / 3, rtol=1e-6)
     np.testing.assert_allclose(gradient, [1 / 9, 1 / 9, -2 / 9], rtol=1e-5)
 
 
@@ -100,15 +107,16 @@ def test_infinite_and_saturated_logits(k):
     b, q = enumerate_subsets(np.array([0.3, 1.0, -2.0]), k - 1)
     b = np.insert(np.insert(b, 1, 1, axis=1), 2, 0, axis=1)
     b = np.append(b, np.zeros((len(b), 1)), axis=1)
-    np.testing.assert_allclose(subsets.marginals(logits, k), q @ b, atol=1e-6)
-    np.testing.assert_allclose(subsets.entropy(logits, k), -q @ np.log(q), atol=1e-6)
-    np.testing.assert_allclose(subsets.log_prob(logits, jnp.asarray(b, jnp.float32), k), np.log(q), atol=1e-5)
-    assert subsets.log_prob(logits, jnp.asarray(np.eye(6)[2] + b[0] - np.eye(6)[1], jnp.float32), k) == -np.inf
+    np.testing.assert_allclose(marginals(logits, k), q @ b, atol=1e-6)
+    np.testing.assert_allclose(entropy(logits, k), -q @ np.log(q), atol=1e-6)
+    impossible = np.eye(6)[2] + b[0] - np.eye(6)[1]
+    found = log_prob(logits, np.append(b, impossible[None], axis=0).astype(np.float32), k)
+    np.testing.assert_allclose(found, np.append(np.log(q), -np.inf), atol=1e-5)
     for function in (subsets.entropy, lambda a, k: jnp.sum(subsets.marginals(a, k) ** 2)):
-        gradient = jax.grad(function)(logits, k)
+        gradient = np.asarray(jax.jit(jax.grad(function), static_argnums=1)(logits, k))
         assert np.all(np.isfinite(gradient))
         np.testing.assert_array_equal(gradient[1:3], 0)
-    drawn = subsets.sample(jax.random.key(0), logits, k, 100)
+    drawn = np.asarray(sample(jax.random.key(0), logits, k, 100))
     np.testing.assert_array_equal(drawn[:, 1:3], np.broadcast_to([1.0, 0.0], (100, 2)))
 
 
@@ -117,11 +125,11 @@ def test_without_a_subset_all_is_nan():
     rows = [[-jnp.inf, -jnp.inf, 0.0], [jnp.inf, jnp.inf, jnp.inf], [jnp.nan, 0.0, 0.0], [0.0, 0.0, 0.0]]
     logits, b = jnp.array(rows), jnp.array([1.0, 1.0, 0.0])
     for found in (
-        subsets.marginals(logits, 2),
-        subsets.entropy(logits, 2)[:, None],
-        subsets.log_prob(logits, jnp.broadcast_to(b, (4, 3)), 2)[:, None],
-        subsets.sample(jax.random.key(0), logits, 2, 1)[0],
-        subsets.straight_through(jax.random.key(0), logits, 2),
+        marginals(logits, 2),
+        entropy(logits, 2)[:, None],
+        log_prob(logits, np.broadcast_to(b, (4, 3)), 2)[:, None],
+        sample(jax.random.key(0), logits, 2, 1)[0],
+        straight_through(jax.random.key(0), logits, 2),
     ):
         np.testing.assert_array_equal(np.isnan(found), np.broadcast_to([[True], [True], [True], [False]], found.shape))
 
@@ -130,21 +138,21 @@ def test_without_a_subset_all_is_nan():
 def test_a_thousand(k, spread):
     """In float32: marginals sum to k and are those of float64 to 1e-5; finite derivatives; frequencies."""
     logits = jnp.asarray(spread * np.random.default_rng(k).normal(size=1000), jnp.float32)
-    marginals, entropy = jax.jit(lambda x: (subsets.marginals(x, k), subsets.entropy(x, k)))(logits)
-    b = jax.jit(lambda key: subsets.sample(key, logits, k, 2000))(jax.random.key(1))
-    log_prob = jax.jit(lambda x: subsets.log_prob(x, b[:200], k))(logits)
+    b = np.asarray(sample(jax.random.key(1), logits, k, 2000))
+    all_of_them = jax.jit(lambda x, b: (subsets.marginals(x, k), subsets.entropy(x, k), subsets.log_prob(x, b, k)))
+    means, total, log_probs = map(np.asarray, all_of_them(logits, b[:200]))
     with jax.enable_x64(True):
-        wide = jnp.asarray(logits, jnp.float64)
-        np.testing.assert_allclose(marginals, subsets.marginals(wide, k), atol=1e-5)
-        np.testing.assert_allclose(entropy, subsets.entropy(wide, k), rtol=1e-4)
-        np.testing.assert_allclose(log_prob, subsets.log_prob(wide, jnp.asarray(b[:200], jnp.float64), k), atol=1e-3)
-    np.testing.assert_allclose(marginals.sum(), k, rtol=1e-5)
+        wide = all_of_them(np.asarray(logits, np.float64), b[:200].astype(np.float64))
+    np.testing.assert_allclose(means, wide[0], atol=1e-5)
+    np.testing.assert_allclose(total, wide[1], rtol=1e-4)
+    np.testing.assert_allclose(log_probs, wide[2], atol=1e-3)
+    np.testing.assert_allclose(means.sum(), k, rtol=1e-5)
     np.testing.assert_array_equal(b.sum(axis=-1), k)
-    assert 0 <= marginals.min() <= marginals.max() <= 1
-    often = np.asarray(marginals * (1 - marginals)) > 0.005
-    error = np.sqrt(marginals * (1 - marginals) / 2000)[often]
-    assert np.all(np.abs(b.mean(axis=0) - marginals)[often] < 5 * error)
-    assert abs(-log_prob.mean() - entropy) < 4.5 * log_prob.std() / np.sqrt(200) + 1e-3
+    assert 0 <= means.min() <= means.max() <= 1
+    often = means * (1 - means) > 0.005
+    error = np.sqrt(means * (1 - means) / 2000)[often]
+    assert np.all(np.abs(b.mean(axis=0) - means)[often] < 5 * error)
+    assert abs(-log_probs.mean() - total) < 4.5 * log_probs.std() / np.sqrt(200) + 1e-3
     loss = lambda x: jnp.sum(subsets.marginals(x, k) ** 2) + subsets.entropy(x, k)
     assert np.all(np.isfinite(jax.jit(jax.grad(loss))(logits)))
 
@@ -153,10 +161,10 @@ def test_a_thousand(k, spread):
 def test_dtypes(dtype):
     """What is returned has the dtype of the logits; narrow ones are not computed with."""
     logits = jnp.asarray([0.5, -1.0, 2.0, 0.25], dtype)
-    b = subsets.sample(jax.random.key(0), logits, 2, 3)
-    for found in (b, subsets.marginals(logits, 2), subsets.entropy(logits, 2), subsets.log_prob(logits, b, 2)):
+    b = sample(jax.random.key(0), logits, 2, 3)
+    for found in (b, marginals(logits, 2), entropy(logits, 2), log_prob(logits, b, 2)):
         assert found.dtype == logits.dtype
-    np.testing.assert_array_equal(b, subsets.sample(jax.random.key(0), logits.astype(jnp.float32), 2, 3).astype(dtype))
+    np.testing.assert_array_equal(b, sample(jax.random.key(0), logits.astype(jnp.float32), 2, 3).astype(dtype))
 
 
 @pytest.mark.usefixtures("x64")
@@ -217,13 +225,15 @@ def test_straight_through():
     b, q = enumerate_subsets(logits, 2)
     covariance = (b.T * q) @ b - np.outer(q @ b, q @ b)
     weights, m = np.arange(5.0), np.cos(np.arange(25.0)).reshape(5, 5)
-    draw = lambda x, key: subsets.straight_through(key, x, 2)
-    found = jax.grad(lambda x: draw(x, jax.random.key(0)) @ weights)(jnp.asarray(logits))
-    np.testing.assert_allclose(found, covariance @ weights, atol=1e-12)
-    value = draw(jnp.asarray(logits), jax.random.key(0))
-    np.testing.assert_array_equal(value, subsets.sample(jax.random.key(0), jnp.asarray(logits), 2, 1)[0])
-    quadratic = jax.grad(lambda x: (lambda b: b @ m @ b)(draw(x, jax.random.key(1))))(jnp.asarray(logits))
-    drawn = np.asarray(draw(jnp.asarray(logits), jax.random.key(1)))
+
+    @jax.jit
+    def gradients(x, key):
+        draw = lambda x: subsets.straight_through(key, x, 2)
+        return draw(x), jax.grad(lambda x: draw(x) @ weights)(x), jax.grad(lambda x: (lambda b: b @ m @ b)(draw(x)))(x)
+
+    drawn, linear, quadratic = map(np.asarray, gradients(logits, jax.random.key(1)))
+    np.testing.assert_allclose(linear, covariance @ weights, atol=1e-12)
+    np.testing.assert_array_equal(drawn, sample(jax.random.key(1), logits, 2, 1)[0])
     np.testing.assert_allclose(quadratic, covariance @ (m + m.T) @ drawn, atol=1e-12)
     mean = covariance @ (m + m.T) @ (q @ b)
     right = (q * np.einsum("mi,ij,mj->m", b, m, b)) @ (b - q @ b)

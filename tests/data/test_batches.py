@@ -9,6 +9,8 @@ from jax import lax
 from disarm_jax.data import batch_indices
 from disarm_jax.data.batches import shuffled
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def stream(key, batch_size, num_examples, steps, start=0):
     """The images of consecutive batches in one row."""

@@ -296,11 +296,16 @@ def test_variance_loss(name):
         jax.random.key(1),
     )
     params = jax.tree.map(lambda p: p + 0.4, est.init(jax.random.key(0), dj.Chain(inputs, layers)))
-    loss = jax.jit(lambda params: dj.variance_loss(est)(params, key, dj.Chain(inputs, layers), smooth_f))
-    grads = jax.jit(lambda params: est.apply(params, key, dj.Chain(inputs, layers), smooth_f).grad)(params)
-    np.testing.assert_allclose(loss(params), sum(float(jnp.sum(g**2)) for g in grads), rtol=1e-10)
+    loss = lambda params: dj.variance_loss(est)(params, key, dj.Chain(inputs, layers), smooth_f)
+
+    @jax.jit
+    def loss_and_grads(params):
+        return loss(params), est.apply(params, key, dj.Chain(inputs, layers), smooth_f).grad
+
+    found, grads = loss_and_grads(params)
+    np.testing.assert_allclose(found, sum(np.sum(np.asarray(g) ** 2) for g in grads), rtol=1e-10)
     if name == "relax":
-        check_grads(loss, (params,), order=1, modes=["rev"])
+        check_grads(jax.jit(loss), (params,), order=1, modes=["rev"])
 
 
 def test_relax_calls_f_twice_and_each_layer_as_little_as_possible():
@@ -512,9 +517,6 @@ def test_contract(name, dtype):
             return dj.expectation(est)(params, key, dj.Chain(inputs, layers), f).sum()
 
         keys = jax.random.split(jax.random.key(0), 4)
-        with jax.debug_key_reuse(True):
-            step = jax.jit(jax.grad(objective))
-            alone = [step(weights, jax.random.clone(key)) for key in keys]
 
         @jax.jit
         def mapped_and_scanned(weights, keys):
@@ -525,9 +527,14 @@ def test_contract(name, dtype):
         mapped, scanned = mapped_and_scanned(weights, keys)
         chex.assert_tree_all_finite(mapped)
         assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(mapped))
-        tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.1, "atol": 0.1}
+        if dtype == "bfloat16":  # the one that is left out is a body of the scan by itself
+            chex.assert_trees_all_close(mapped, scanned, rtol=0.1, atol=0.1)
+            return
+        with jax.debug_key_reuse(True):  # which the dtype does not change
+            step = jax.jit(jax.grad(objective))
+            alone = [step(weights, jax.random.clone(key)) for key in keys]
         for other in (mapped, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)):
-            chex.assert_trees_all_close(other, scanned, **tolerance)
+            chex.assert_trees_all_close(other, scanned, rtol=1e-4, atol=1e-4)
 
 
 class Sums:

@@ -61,12 +61,12 @@ def test_the_same_as_a_plain_function(name, stop):
         out = est.apply(params, key, chain, f_or_plain)
         return dj.expectation(est)(params, key, chain, f_or_plain).sum(), out
 
-    found, expected = (
-        jax.jit(jax.value_and_grad(lambda w, s, kind=kind: objective(w, s, kind), argnums=(0, 1), has_aux=True))(
-            weights, 1.3
-        )
-        for kind in (True, False)
-    )
+    @jax.jit
+    def of_both_kinds(weights, scale):
+        derivative = jax.value_and_grad(objective, argnums=(0, 1), has_aux=True)
+        return [derivative(weights, scale, structured) for structured in (True, False)]
+
+    found, expected = of_both_kinds(weights, 1.3)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12), found, expected)
     if name in ("relax", "rebar"):
         assert set(seen[True]) == {(t, 1) for t in range(3)} | {(t, 2 * (t + 1)) for t in range(3)}

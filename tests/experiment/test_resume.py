@@ -19,9 +19,10 @@ from quick_processes import quick_environment
 from tiny import tiny_config, tiny_settings
 
 from disarm_jax import data
-from disarm_jax.experiment import checkpoint, loop, rundir, writers
+from disarm_jax.experiment import checkpoint, devices, loop, rundir, writers
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.fields import plain
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.step import run_keys
@@ -49,8 +50,40 @@ def config_of(folder, **overrides):
     return tiny_config(folder, **{"seeds": SEEDS} | overrides)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_program_for_each_config(quick_compile):
+    """Runs of equal configs share what is compiled; `TestProcesses` has processes that share nothing."""
+    made = {}
+    prepare, bounds_of, map_seeds = loop.prepare, loop.bounds_of, devices.SeedAxis.map
+
+    def once(key, make):
+        if key not in made:
+            made[key] = make()
+        return made[key]
+
+    def prepare_once(config):  # what it returns stays in `made`, so that ids below are those of nothing else
+        return once(json.dumps(plain(config), sort_keys=True), lambda: prepare(config))
+
+    def bounds_once(prepared, axis):
+        return once((id(prepared), axis.num_seeds, *axis.devices), lambda: bounds_of(prepared, axis))
+
+    def map_once(axis, function, *, donate=False):
+        method, options = getattr(function, "func", function), getattr(function, "keywords", {})
+        make = lambda: map_seeds(axis, function, donate=donate)
+        if not hasattr(method, "__self__"):  # the bounds, of which there is one program already
+            return make()
+        key = id(method.__self__), method.__name__, *options.items(), axis.num_seeds, *axis.devices, donate
+        return once(key, make)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "prepare", prepare_once)
+        patch.setattr(loop, "bounds_of", bounds_once)
+        patch.setattr(devices.SeedAxis, "map", map_once)
+        yield
+
+
 @pytest.fixture(scope="module")
-def reference(folder, quick_compile):
+def reference(folder, one_program_for_each_config):
     """A run that nobody interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "draw_curves", lambda *unused: None)
@@ -460,6 +493,7 @@ class TestProcesses:
                 steps.append(load_run(tmp_path / "run").step)
             except RunDirError:  # it has not come so far
                 assert not steps
+                time.sleep(0.01)
                 continue
             if second is None:
                 second = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -16,6 +16,8 @@ from tqdm import tqdm
 import disarm_jax as dj
 from scripts import toy
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TARGETS = (0.49, 0.499, 0.4999)
 COLUMNS = ["p0", "estimator", "step", "probability", "gradient", "exact_gradient"]
 COLUMNS += ["variance", "variance_stderr", "exact_variance"]
