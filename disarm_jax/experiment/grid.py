@@ -119,7 +119,7 @@ def _axes(text: str) -> list[tuple[Sequence[str], list[float]]]:
             if field in seen:
                 raise ConfigError(f"grid has the field {field!r} twice; accepted: each field once")
             seen.add(field)
-        numbers = [_number(fields, text) for text in listed.split(",")]
+        numbers = [_number(fields, value) for value in listed.split(",")]
         if len(set(numbers)) < len(numbers):
             raise ConfigError(f"grid has {part!r}; accepted: different numbers")
         axes.append((fields, numbers))

@@ -243,7 +243,8 @@ def _run(run: Run) -> str:
         "device": "; ".join(run.devices) or unknown,
         "precision": run.precision or "not recorded",
         "data": ", ".join(f"{split} {value[:12]}…" for split, value in run.data_sums.items()) or unknown,
-        "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation",
+        "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation"
+        + (", all points together" if run.point else ""),
         "speed": _speed(run.step_time, run.num_members) if run.step_time else "–",
     }
     for step, metrics in run.evaluations:

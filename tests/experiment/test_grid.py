@@ -1,6 +1,8 @@
 """A grid of rates in one program: each member is the run alone to the bit, and fails alone."""
 
 import json
+import sys
+import types
 
 import jax
 import numpy as np
@@ -8,11 +10,13 @@ import pytest
 
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.evaluate import evaluate_run
+from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.grid import GRID_FIELDS, Member, at_point, members_of, numbers_of, point_text, points_of
 from disarm_jax.experiment.load import load_members, load_run
 from disarm_jax.experiment.loop import NonFiniteError, train
 from disarm_jax.experiment.record import summary_text
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
+from disarm_jax.experiment.writers import Recorder
 from disarm_jax.report.names import distinct_names
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
@@ -153,6 +157,33 @@ def test_evaluation_of_all_points(finished, monkeypatch):
     assert [point["fields"] for point in results["points"]] == [point["fields"] for point in summary["points"]]
     for found, point in zip(results["points"], summary["points"], strict=True):
         assert found["metrics"]["test_3_sample_bound"] == point["metrics"]["test_3_sample_bound"]
+
+
+def test_every_point_has_writers(tmp_path, monkeypatch):
+    """Each with the config of the point alone; a number that is not finite reaches none of them."""
+    begun, logged = [], []
+
+    def init(**options):
+        begun.append(options)
+        log = lambda values, step: logged.append((options["id"], step, values))
+        return types.SimpleNamespace(log=log, finish=lambda: logged.append(options["id"]))
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    config = resolve(tiny_config(tmp_path, grid=f"{ENCODER}=0.1,0.2", writers=("wandb",)))
+    recorder = Recorder(RunDir(tmp_path / "run"), config, 0)
+    recorder.metrics(5, {"objective": np.array([-1.0, np.inf]), "kl": np.array([2.0, 3.0])})
+    recorder.metrics(6, {"kl": np.array([4.0, 5.0])}, diverged={Member(0, 1)})
+    recorder.close()
+    names = ["run-0-encoder.learning_rate=0.1", "run-1-encoder.learning_rate=0.2"]
+    assert [options["id"] for options in begun] == names
+    assert {options["reinit"] for options in begun} == {"create_new"}
+    assert Config(begun[1]["config"]) == at_point(config, {ENCODER: 0.2})
+    expected = [(names[0], 5, {"objective": -1.0, "kl": 2.0}), (names[1], 5, {"kl": 3.0}), (names[0], 6, {"kl": 4.0})]
+    assert logged == [*expected, *reversed(names)]
+    assert rows_of(RunDir(tmp_path / "run"), 1) == [
+        {"step": 5, "seed": 0, "objective": None, "kl": 3.0},
+        {"step": 6, "seed": 0, "kl": None},
+    ]
 
 
 def test_a_member_that_diverges_leaves_the_others_alone(tmp_path, capsys, quick_compile):
