@@ -19,8 +19,9 @@ from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.devices import keep_compiled_programs, one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
+from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, NonFiniteError, train
-from disarm_jax.experiment.record import metric_lines, summary_text
+from disarm_jax.experiment.record import result_lines, summary_text
 from disarm_jax.experiment.rundir import RunDirError, default_workdir
 
 MODES = ("train", "eval")
@@ -55,7 +56,7 @@ def run_training() -> None:
     config = resolve(_CONFIG.value)
     workdir = _WORKDIR.value or default_workdir(config)
     print(f"run directory: {workdir}", file=sys.stderr)
-    one_cpu_device_per_core(len(config["seeds"]))
+    one_cpu_device_per_core(len(members_of(config)))
     print(summary_text(train(config, workdir, profile=_PROFILE.value)))
     print(f"in {workdir}: curves.png, samples.png, summary.json, metrics.jsonl")
 
@@ -65,7 +66,7 @@ def run_evaluation() -> None:
     if _WORKDIR.value is None:
         raise RunDirError("--workdir is missing: the run directory to evaluate")
     file, results = evaluate_run(_WORKDIR.value, _NUM_SAMPLES.value)
-    print("\n".join(metric_lines(results["metrics"])))
+    print("\n".join(result_lines(results)))
     print(f"written to {file}")
 
 

@@ -96,6 +96,26 @@ def _logits_of_q(
     return lambda t, below: layers[t](below) if t else first_logits
 
 
+def sample_layers(
+    model: BernoulliVAE, layers: Sequence[Callable], key: jax.Array, x: jax.Array, num_samples: int
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Samples `[K, *batch, D_t]` of all layers of q, each drawn from the one before; and the logits of each.
+
+    Args:
+      model: the VAE.
+      layers: of q, from `inference_layers`.
+      key: consumed.
+      x: `[*batch, pixels]`, binary.
+      num_samples: K.
+    """
+    b, logits = [], []
+    for layer, layer_key in zip(layers, jax.random.split(key, len(layers)), strict=True):
+        logits.append(layer(b[-1] if b else x))
+        sample = model.law.sample(layer_key, logits[-1], 1 if b else num_samples)
+        b.append(sample[0] if b else sample)
+    return b, logits
+
+
 def sampled_bound(
     model: BernoulliVAE, params: Any, key: jax.Array, x: jax.Array, num_samples: int, samples_at_once: int = 10
 ) -> jax.Array:
@@ -122,11 +142,10 @@ def sampled_bound(
     first_logits = layers[0](x)
     f = log_weights(model, params, x, layers, first_logits, stop_q=True)
 
+    layers = [lambda x: first_logits, *layers[1:]]
+
     def weigh(log_sum: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
-        keys = jax.random.split(key, len(layers))
-        b = [model.law.sample(keys[0], first_logits, at_once)]
-        for t in range(1, len(layers)):
-            b.append(model.law.sample(keys[t], layers[t](b[-1]), 1)[0])
+        b, _ = sample_layers(model, layers, key, x, at_once)
         return jnp.logaddexp(log_sum, jax.nn.logsumexp(f(tuple(b)), axis=0)), None
 
     start = jnp.full(x.shape[:-1], -jnp.inf, first_logits.dtype)

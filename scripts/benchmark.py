@@ -7,9 +7,13 @@
 Needs a machine that does nothing else. Every case is compiled first; then all are run in turn, several rounds, with a
 product of large matrices (sgemm) measured in each round as the yardstick. The step is measured on one core, to which
 this process is pinned, as `scripts.sweep` and the seed axis use a machine: one run per core. Writes `benchmark.md`,
-`benchmark.json` and `benchmark.png`. What has been tried, and what helped, is told in `docs/speed.md`.
+`benchmark.json` and `benchmark.png`. Where PyTorch is installed, or with `--torch` naming a Python that has it, the
+fastest of several versions of DisARM's step in PyTorch is measured too. What has been tried, and what helped, is told
+in `docs/speed.md`.
 """
 
+import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -24,6 +28,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from absl import app, flags, logging
 
 from disarm_jax.command_line import parse_flags
@@ -31,6 +36,7 @@ from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.report.palette import count
 from scripts import benchmark_cases as cases
+from scripts import benchmark_torch
 from scripts.benchmark_figure import draw
 from scripts.benchmark_table import as_markdown
 
@@ -113,13 +119,17 @@ def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
 
 
 class Worker:
-    """A process of its own that trains the linear DisARM model on some cores when told to."""
+    """A process of its own that trains a model when told to."""
 
-    def __init__(self, cores: list[int], seeds: int = 1):
+    def __init__(self, *command: str):
         """Starts it; it compiles while others do."""
-        request = json.dumps({"cores": cores, "seeds": seeds})
-        command = [sys.executable, "-m", "scripts.benchmark_cases", request]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @classmethod
+    def of_ours(cls, cores: list[int], seeds: int = 1, config: str = "elbo_linear") -> "Worker":
+        """Trains DisARM on some cores."""
+        request = json.dumps({"cores": cores, "seeds": seeds, "config": config})
+        return cls(sys.executable, "-m", "scripts.benchmark_cases", request)
 
     def wait(self) -> None:
         """Until it is compiled."""
@@ -135,6 +145,11 @@ class Worker:
         """Of one step of all its seeds, when it is done."""
         return float(self._process.stdout.readline())
 
+    def run(self) -> float:
+        """Trains some steps; the seconds of one."""
+        self.start()
+        return self.seconds()
+
     def close(self) -> None:
         """Ends it."""
         self._process.stdin.close()
@@ -144,11 +159,11 @@ class Worker:
 def measure_cores(cores: list[int], quick: bool, rounds: int) -> dict[str, Timing]:
     """Seconds of a step by how seeds, devices and processes share the cores: alone, and side by side."""
     numbers = (1, 5) if quick else (1, 2, 5)
-    workers = {f"{count(seeds, 'seed')} on one core": [Worker(cores[:1], seeds)] for seeds in numbers}
-    workers["1 seed per core, one process"] = [Worker(cores, len(cores))]
+    workers = {f"{count(seeds, 'seed')} on one core": [Worker.of_ours(cores[:1], seeds)] for seeds in numbers}
+    workers["1 seed per core, one process"] = [Worker.of_ours(cores, len(cores))]
     if not quick:
-        workers["1 seed per core, one process each"] = [Worker([core]) for core in cores]
-        workers["1 seed, XLA uses all cores"] = [Worker(cores)]
+        workers["1 seed per core, one process each"] = [Worker.of_ours([core]) for core in cores]
+        workers["1 seed, XLA uses all cores"] = [Worker.of_ours(cores)]
     for group in workers.values():
         for worker in group:
             worker.wait()
@@ -164,6 +179,35 @@ def measure_cores(cores: list[int], quick: bool, rounds: int) -> dict[str, Timin
         for worker in group:
             worker.close()
     return times
+
+
+def measure_torch(python: str, cores: list[int], rounds: int) -> dict[str, Any]:
+    """Seconds that DisARM's step occupies a core in versions of PyTorch, and ours beside them, by model.
+
+    Args:
+      python: an interpreter that has PyTorch.
+      cores: a version has one of them, or all with a thread on each.
+      rounds: of measurements.
+    """
+    ask = "import torch; print(torch.__version__)"
+    results: dict[str, Any] = {"version": subprocess.check_output([python, "-c", ask], text=True).strip(), "steps": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for group, config in {"linear": "elbo_linear", "nonlinear": "elbo_nonlinear"}.items():
+            np.savez(file := f"{folder}/{group}.npz", **cases.reference(cases.config_of(config)))
+            workers, shares = {"ours": Worker.of_ours(cores[:1], config=config)}, {"ours": 1}
+            for version, used in itertools.product(benchmark_torch.VERSIONS, {1, len(cores)}):
+                name = f"{version}, {count(used, 'core')}"
+                request = json.dumps({"file": file, "version": version, "cores": cores[:used]})
+                workers[name], shares[name] = Worker(python, benchmark_torch.__file__, request), used
+            runs = {}
+            for name, worker in workers.items():
+                worker.wait()
+                runs[name] = worker.run
+            times = in_turn(runs, rounds)
+            results["steps"][group] = {name: times[name].median * shares[name] for name in times}
+            for worker in workers.values():
+                worker.close()
+    return results
 
 
 def measure_start(cores: list[int], rounds: int) -> dict[str, float]:
@@ -213,6 +257,8 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("quick", False, "Few cases and rounds.", flag_values=values)
     flags.DEFINE_integer("rounds", None, "Rounds of measurements; none: 4, or 2 if quick.", 2, flag_values=values)
     flags.DEFINE_string("out", None, "Folder for table, JSON and figure; none: print the table.", flag_values=values)
+    has_torch = "A Python that has PyTorch, to compare with; none: this one, if it has."
+    flags.DEFINE_string("torch", None, has_torch, flag_values=values)
 
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
@@ -233,6 +279,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     results = {"machine": machine, "rounds": rounds} | measure_steps(values.quick, rounds)
     results["cores"] = {name: time.median for name, time in measure_cores(cores, values.quick, rounds).items()}
     results["start"] = measure_start(cores, rounds)
+    if python := values.torch or (sys.executable if importlib.util.find_spec("torch") else None):
+        results["torch"] = measure_torch(python, cores, rounds)
     table = as_markdown(results)
     if values.out is None:
         print(table)

@@ -1,7 +1,8 @@
 """What `scripts.benchmark` measures: the cases, their floating-point operations, and a process to measure in.
 
-As a program, `python -m scripts.benchmark_cases '{"cores": [0, 1], "seeds": 2}'` trains the linear DisARM model on the
-given cores: it compiles, says "ready", and for every line on its standard input runs a chunk and prints the seconds.
+As a program, `python -m scripts.benchmark_cases '{"cores": [0, 1], "seeds": 2}'` trains the linear DisARM model, or
+that of another "config", on these cores: it compiles, says "ready", and for every line on its standard input runs a
+chunk and prints the seconds.
 """
 
 import importlib
@@ -16,16 +17,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from ml_collections import ConfigDict
 
 import disarm_jax as dj
+from disarm_jax import data
 from disarm_jax.experiment.build import estimators_for, make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
 from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.load import make_experiment
-from disarm_jax.experiment.step import Experiment, State
+from disarm_jax.experiment.step import Experiment, State, layers_and_f
+from scripts.benchmark_torch import images
 
 PIXELS = 784
 SIBLINGS = ("disarm", "reinforce_loo", "arm", "relax", "disarm_midpoint")  # compared most closely, on the linear model
@@ -56,12 +60,7 @@ def config_of(file: str, num_seeds: int = 1, **fields: Any) -> Config:
     file, _, argument = file.partition(":")
     config: ConfigDict = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
     config.seeds = tuple(range(num_seeds))
-    for name, value in fields.items():
-        *sections, field = name.split("__")
-        section = config
-        for part in sections:
-            section = section[part]
-        section[field] = value
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in fields.items()})
     return resolve(config)
 
 
@@ -161,10 +160,47 @@ def flops_by_hand(config: Config) -> float | None:
     return float(total)
 
 
-def images(num: int = 50_000) -> np.ndarray:
-    """Grey values with as many zeros as MNIST has; what they show does not matter here."""
-    rng = np.random.default_rng(0)
-    return rng.integers(1, 256, (num, PIXELS), np.uint8) * (rng.random((num, PIXELS)) < 0.19).astype(np.uint8)
+def reference(config: Config) -> dict[str, np.ndarray]:
+    """Weights of a model with one layer, samples, and the ELBO and gradients there, by DisARM, for `benchmark_torch`.
+
+    The gradient of the loss, of which the optimisers see the sum over the batch for the encoder and else the mean.
+    """
+    model = make_model(config["model"], PIXELS, np.full(PIXELS, 0.13))
+    experiment = make_experiment(config, model)
+    params = jax.jit(experiment.init)(jnp.uint32(0)).params
+    x = data.binarize(jax.random.key(1), jnp.asarray(images(config["batch_size"])), "dynamic")
+    (est,) = (build(x) for build in experiment.builders)
+
+    def objective(params: dict, pair: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
+        layers, f = layers_and_f(experiment.objective, params, x)
+        logits = layers[0](x)
+        out = est.tell((), logits, draw._replace(b=pair), lax.stop_gradient(f(pair)))
+        through_samples = jnp.sum(lax.stop_gradient(out.grad) * logits)
+        return -through_samples - jnp.mean(f(fresh[None])), jnp.mean(out.value)
+
+    logits = layers_and_f(experiment.objective, params, x)[0][0](x)
+    draw = est.draw((), jax.random.key(2), logits)
+    fresh = model.law.sample(jax.random.key(3), logits, 1)[0]
+    grads, value = jax.grad(objective, has_aux=True)(params, draw.b, fresh)
+    arrays = {
+        "x": x,
+        "pair": draw.b,
+        "fresh": fresh,
+        "mean": np.full(PIXELS, 0.13, np.float32),
+        "expected/value": value,
+    }
+    arrays |= {f"expected/{name}": leaf for name, leaf in _by_layer(grads).items()} | _by_layer(params)
+    arrays["rates"] = [config["optimizer"][group]["learning_rate"] for group in ("encoder", "prior")]
+    return {name: np.asarray(leaf, np.float32) for name, leaf in arrays.items()}
+
+
+def _by_layer(params: dict) -> dict[str, jax.Array]:
+    """The parameters of a model with one layer by names such as "encoder/0/kernel"."""
+    found = {"prior": params["prior"]}
+    for group in ("encoder", "decoder"):
+        for name, layer in params[group]["networks_0"].items():
+            found |= {f"{group}/{name.removeprefix('Dense_')}/{kind}": layer[kind] for kind in ("kernel", "bias")}
+    return found
 
 
 def step_of(experiment: Experiment) -> Callable:
@@ -257,7 +293,7 @@ def serve(request: dict) -> None:
     seeds = request.get("seeds", 1)
     devices = min(seeds, len(request["cores"]))
     jax.config.update("jax_num_cpu_devices", devices)
-    training = Training(config_of("elbo_linear", seeds), images(), devices)
+    training = Training(config_of(request.get("config", "elbo_linear"), seeds), images(), devices)
     print("ready", flush=True)
     for _ in sys.stdin:
         print(np.median([training.run() for _ in range(5)]), flush=True)

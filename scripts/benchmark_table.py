@@ -66,8 +66,20 @@ def targets(results: dict[str, Any]) -> list[Target]:
         Target("5 seeds in one program over one seed, one core", five_seeds, 5.2),
         Target("import of disarm_jax over that of jax", start["import disarm_jax"] / start["import jax"], 1.2),
         Target("seconds to the first step of a cached configuration", start["first step, cached"], 6.0),
+        *(
+            Target(f"PyTorch's step over ours, {group}", ratio, 2.2, False)
+            for group, ratio in over_torch(results).items()
+        ),
         Target("100-sample bound, share of the sgemm peak", results["evaluation"]["of_sgemm_peak"], 0.4, False),
     ]
+
+
+def over_torch(results: dict[str, Any]) -> dict[str, float]:
+    """The time of DisARM's step in the fastest version of PyTorch over ours, by model, where that was measured."""
+    steps = results.get("torch", {}).get("steps", {})
+    return {
+        group: min(times[name] for name in times if name != "ours") / times["ours"] for group, times in steps.items()
+    }
 
 
 def rates_of_all_seeds(results: dict[str, Any]) -> dict[str, float]:
@@ -104,18 +116,31 @@ def as_markdown(results: dict[str, Any]) -> str:
         "One core; batch 50, 200 bits per layer where nothing else is said. Operations by hand are those of products",
         "that a step cannot do without, blank where f is differentiated in b; XLA's count has element-wise work too.",
         "The last columns: the time over that of an sgemm with as many operations (by hand, or else XLA's), memory",
-        "beside state and data, and seconds to compile.",
+        "beside state and data, seconds to compile, and how often our time the fastest version of PyTorch takes.",
         "",
-        "| model | estimator | ms/step | ± | steps/s | MFLOP by hand | by XLA | × sgemm | MB | compiled in |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| model | estimator | ms/step | ± | steps/s | MFLOP by hand | by XLA | × sgemm | MB | compiled in | PyTorch |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in results["steps"]:
+        ratio = over_torch(results).get(row["group"]) if row["name"] == "disarm" else None
+        torch = f"{ratio:.2f} ×" if ratio else ""
         by_hand = f"{row['flops_by_hand'] / 1e6:.0f}" if row["flops_by_hand"] else ""
         lines.append(
             f"| {row['group']} | {row['name']} | {1e3 * row['seconds']:.2f} | {1e3 * row['spread']:.2f} "
             f"| {1 / row['seconds']:.0f} | {by_hand} | {row['flops_by_xla'] / 1e6:.0f} | {row['of_sgemm_time']:.2f} "
-            f"| {row['temporary_bytes'] / 1e6:.1f} | {row['compile_seconds']:.1f} |"
+            f"| {row['temporary_bytes'] / 1e6:.1f} | {row['compile_seconds']:.1f} | {torch} |"
         )
+    if "torch" in results:
+        lines += [
+            "",
+            "## PyTorch",
+            "",
+            f"PyTorch {results['torch']['version']}. Milliseconds that a step of DisARM occupies a core; ",
+        ]
+        lines[-1] += "with several cores, a thread on each, its time is multiplied by their number."
+        lines += ["", "| model | version | ms of a core |", "|---|---|---|"]
+        for group, times in results["torch"]["steps"].items():
+            lines += [f"| {group} | {name} | {1e3 * seconds:.2f} |" for name, seconds in times.items()]
     lines += [
         "",
         "## Cores",

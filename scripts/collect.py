@@ -66,7 +66,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     runs, problems = read_runs(values.runs)
     for problem in problems:
         print(f"skipped: {problem}", file=sys.stderr)
-    finished = [run for run in runs if run.finished]
+    finished = list({run.path: run for run in runs if run.finished}.values())
     names = [run.path.name for run in finished]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         sys.exit(f"error: several run directories are called {', '.join(twice)}; collect them into different folders")
@@ -76,7 +76,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
             collect(run, out)
     except OSError as error:
         sys.exit(f"error: cannot write to --out={out}: {error.strerror or error}")
-    print(f"{len(finished)} finished runs of {len(runs)} are in {out}")
+    print(f"{len(finished)} finished runs of {len({run.path for run in runs})} are in {out}")
 
 
 if __name__ == "__main__":

@@ -22,13 +22,13 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import tqdm
 from absl import app, flags
 
 from disarm_jax.command_line import parse_flags
+from disarm_jax.progress import ProgressBar
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("disarm_jax", "tests", "pyproject.toml")
@@ -145,22 +145,33 @@ def markdown(mutants: Sequence[Mutant], results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def counting(results: Iterable[Result], total: int, what: str) -> Iterator[tuple[Result, ProgressBar]]:
+    """Yields results as they come, with the progress bar that counts them."""
+    progress = ProgressBar(total)
+    progress.describe(what)
+    for number, result in enumerate(results, 1):
+        yield result, progress
+        progress.update(number)
+    progress.close()
+
+
 def run_all(mutants: Sequence[Mutant], jobs: int, timeout: float) -> list[Result]:
     """Runs the tests without mutants and then every mutant. Raises RuntimeError if tests fail without a mutant."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         chosen = selections(mutants)
         without = pool.map(lambda tests: run_tests(None, tests, 10 * timeout), chosen)
+        counted = counting(without, len(chosen), "without mutants")
         failed = [
             f"tests/{file}: {result.detail}"
-            for (file, _), result in zip(chosen, tqdm.tqdm(without, "without mutants", len(chosen)), strict=True)
+            for (file, _), (result, _) in zip(chosen, counted, strict=True)
             if result.status != "SURVIVED"
         ]
         if failed:
             raise RuntimeError("\n".join(["tests must pass without a mutant", *failed]))
         results = pool.map(lambda mutant: run_tests(mutant, mutant.tests, timeout), mutants)
         found = []
-        for mutant, result in zip(mutants, tqdm.tqdm(results, "mutants", len(mutants)), strict=True):
-            tqdm.tqdm.write(f"{result.status:8} {result.seconds:4.0f} s  {mutant}\n{'':18}{result.detail[:140]}")
+        for mutant, (result, progress) in zip(mutants, counting(results, len(mutants), "mutants"), strict=True):
+            progress.say(f"{result.status:8} {result.seconds:4.0f} s  {mutant}\n{'':18}{result.detail[:140]}")
             found.append(result)
     return found
 

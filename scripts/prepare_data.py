@@ -8,13 +8,13 @@ python -m scripts.prepare_data --dataset omniglot --source files --path folder/w
 import signal
 import sys
 
-import tqdm
 from absl import app, flags
 
 from disarm_jax.command_line import parse_flags
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
 from disarm_jax.data.cache import cache_file, data_folder
 from disarm_jax.data.types import SPLITS
+from disarm_jax.progress import ProgressBar
 
 _NAMES = [name for name in dataset_names() if name != "npz"]
 _SOURCES = sorted({source for name in _NAMES for source in source_names(name)})
@@ -39,9 +39,9 @@ class _Bar:
     def __call__(self, what: str, done: int, total: int) -> None:
         if self._what != what:
             self.close()
-            self._what = what
-            self._bar = tqdm.tqdm(desc=what, total=total, unit_scale=True)
-        self._bar.update(done - self._bar.n)
+            self._what, self._bar = what, ProgressBar(total)
+            self._bar.describe(what)
+        self._bar.update(done)
 
     def close(self) -> None:
         if self._bar is not None:

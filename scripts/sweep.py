@@ -31,6 +31,7 @@ from disarm_jax.experiment.devices import (
     number_of_cpu_devices_is_set,
     one_cpu_device_per_core,
 )
+from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, train
 from disarm_jax.experiment.rundir import RunDirError
 from disarm_jax.sweep import local, slurm
@@ -174,7 +175,7 @@ def check_launched(status: Status, config: dict | None, wanted: dict) -> None:
 def read_resources(values: flags.FlagValues, trials: Sequence[Trial]) -> slurm.Resources:
     """What each Slurm job asks for."""
     gpus = values.gpus or 0
-    cpus = values.cpus or (2 if gpus else min(4, max(len(trial.config["seeds"]) for trial in trials)))
+    cpus = values.cpus or (2 if gpus else min(4, max(len(members_of(trial.config)) for trial in trials)))
     limits = (values.mem_gb, values.time_min, values.max_parallel)
     options = slurm.parse_sbatch(values.sbatch)
     return slurm.Resources(values.partition, gpus, cpus, *limits, options, tuple(values.setup))
@@ -197,7 +198,7 @@ def make_task(
         # As many threads and devices as were asked for, however many cores a node has: the bits depend on both.
         env["PJRT_NPROC"] = str(resources.cpus)
         if not number_of_cpu_devices_is_set():
-            env["JAX_NUM_CPU_DEVICES"] = str(min(resources.cpus, len(trial.config["seeds"])))
+            env["JAX_NUM_CPU_DEVICES"] = str(min(resources.cpus, len(members_of(trial.config))))
     setup = tuple(values.setup) if values.cluster == "local" else ()  # Slurm's jobs begin with it
     flag = deterministic_gpu_flag() if gpus else ""  # or a continued run would end with other bits
     return Task(trial.name, tuple(command), str(folder.path), os.getcwd(), env, flag, setup)
@@ -241,7 +242,7 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
     elif local.machine_gpus():
         os.environ["XLA_FLAGS"] = f"{deterministic_gpu_flag()} {os.environ.get('XLA_FLAGS', '')}"
         keep_compiled_programs()  # as `main` does: what XLA has found to be the fastest may differ the next time
-    one_cpu_device_per_core(max((len(trial.config["seeds"]) for trial in trials), default=1))
+    one_cpu_device_per_core(max((len(members_of(trial.config)) for trial in trials), default=1))
     for trial in trials:
         print(f"== {trial.name}", file=sys.stderr)
         try:

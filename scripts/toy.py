@@ -29,10 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from absl import app, flags, logging
-from tqdm import tqdm
 
 import disarm_jax as dj
 from disarm_jax.command_line import parse_flags
+from disarm_jax.experiment.step import descend, project
+from disarm_jax.progress import ProgressBar
 from scripts.toy_exact import exact_ascent, exact_gradient, exact_variance, sigmoid
 from scripts.toy_figure import plot
 
@@ -62,14 +63,6 @@ def make_ascent(name: str, learning_rate: float, num_samples: int) -> tuple[Call
         params = est.init(key, jnp.zeros(1))
         return jnp.zeros(()), params, optimizer.init(params)
 
-    def train(params, opt_state, grads):
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats, which callers may forbid
-            updates, opt_state = optimizer.update(grads, opt_state)
-        params = optax.apply_updates(params, updates)
-        if isinstance(params, dict) and "beta" in params:  # of `interpolated`, which leaves the projection to us
-            params = params | {"beta": jnp.clip(params["beta"], 0, 1)}
-        return params, opt_state
-
     @functools.partial(jax.jit, static_argnames="length")
     def run(state, key, p0, first, length):
         def f(b):
@@ -85,7 +78,8 @@ def make_ascent(name: str, learning_rate: float, num_samples: int) -> tuple[Call
             variance = jnp.sum(squares) / (num_samples if unbiased else num_samples - 1)
             if jax.tree.leaves(params):
                 grads = jax.grad(dj.variance_loss(est))(params, ascent_key, phi[None], f)
-                params, opt_state = train(params, opt_state, grads)
+                params, opt_state = descend(optimizer, params, opt_state, grads)
+                params = project(params)
             trace = (phi, gradient, variance, jnp.std(squares) / math.sqrt(num_samples))
             return (phi + learning_rate * gradient, params, opt_state), trace
 
@@ -94,8 +88,13 @@ def make_ascent(name: str, learning_rate: float, num_samples: int) -> tuple[Call
     return start, run
 
 
-def run_trace(name: str, p0: float, seed: int, steps: int, num_samples: int, ascent: tuple, progress: tqdm) -> Trace:
-    """One ascent, in float64: at p0 = 0.4999 float32 keeps four digits of f(1) − f(0)."""
+def run_trace(
+    name: str, p0: float, seed: int, steps: int, num_samples: int, ascent: tuple, advance: Callable[[int], None]
+) -> Trace:
+    """One ascent, in float64: at p0 = 0.4999 float32 keeps four digits of f(1) − f(0).
+
+    It tells `advance` how many more steps are done.
+    """
     start, run = ascent
     with jax.enable_x64(True):
         # A trace depends on its own estimator and p0, not on what else was asked for
@@ -106,7 +105,7 @@ def run_trace(name: str, p0: float, seed: int, steps: int, num_samples: int, asc
             length = min(size, steps - first)
             state, part = run(state, key, jnp.asarray(p0), jnp.asarray(first), length)
             parts.append(jax.device_get(part))
-            progress.update(length)
+            advance(length)
         final_phi = float(state[0])
     phi, gradient, variance, stderr = (np.concatenate(column) for column in zip(*parts, strict=True))
     exact, deviation = exact_variance(name, p0, phi) or (None, None)
@@ -205,15 +204,17 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         raise SystemExit(f"cannot write to --out={out}: {error.strerror}; accepted: a writable directory") from error
     traces, curves = {}, {}
     ascents = {name: make_ascent(name, values.learning_rate, values.num_samples) for name in names}
-    with tqdm(total=values.steps * len(names) * len(targets), unit="step") as progress:
-        for p0 in targets:
-            for name in names:
-                progress.set_description(f"p0 = {p0:g}, {name}")
-                budget = (values.seed, values.steps, values.num_samples)
-                traces[p0, name] = run_trace(name, p0, *budget, ascents[name], progress)
-                grid = np.linspace(-5, 5, 1001)
-                if (exact := exact_variance(name, p0, grid)) is not None:
-                    curves[p0, name] = sigmoid(grid), exact[0]
+    progress = ProgressBar(values.steps * len(names) * len(targets), "step")
+    for p0 in targets:
+        for name in names:
+            progress.describe(f"p0 = {p0:g}, {name}")
+            budget = (values.seed, values.steps, values.num_samples)
+            advance = lambda count: progress.update(progress.done + count)
+            traces[p0, name] = run_trace(name, p0, *budget, ascents[name], advance)
+            grid = np.linspace(-5, 5, 1001)
+            if (exact := exact_variance(name, p0, grid)) is not None:
+                curves[p0, name] = sigmoid(grid), exact[0]
+    progress.close()
     points = shown(values.steps)
     figure = plot(traces, {p0: exact_ascent(p0, values.learning_rate, values.steps) for p0 in targets}, curves, points)
     with tempfile.TemporaryDirectory(dir=out, prefix=".toy-") as scratch:  # whole files or none

@@ -5,8 +5,8 @@
 
 Tunables of an estimator that the run has trained or measured are the run's; others are trained here for `--tune_steps`
 steps at the checkpoint's parameters, which may be fewer than they would need. Prints a table and writes
-`variance.json` to the run directory. Variances are of the gradient of the mean over the batch, averaged over the
-parameters of a group; ratios are to the first estimator.
+`variance.json` to the run directory, or, for `--point 1` of a run with a grid, `variance_point_1.json`. Variances are
+of the gradient of the mean over the batch, averaged over the parameters of a group; ratios are to the first estimator.
 """
 
 import functools
@@ -45,6 +45,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
     flags.DEFINE_integer("batch_size", None, "Images in the batch; default the run's.", lower_bound=1, **options)
     flags.DEFINE_integer("seed", None, "Which seed's model; default the run's first.", lower_bound=0, **options)
+    flags.DEFINE_integer("point", None, "Of a run with a grid: the number of the point.", lower_bound=0, **options)
     flags.DEFINE_integer("draw_seed", 0, "Of the batch and the draws.", lower_bound=0, **options)
 
 
@@ -88,7 +89,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     try:
         if len(argv) > 1:
             raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
-        run = load_run(values.workdir)
+        run = load_run(values.workdir, point=values.point)
         labels = check_measured(split_names(values.estimators), run.config, "--estimators")
         seeds = run.config.seeds
         seed = seeds[0] if values.seed is None else values.seed
@@ -105,7 +106,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         sys.exit(f"error: {error}")
     print(f"{values.workdir} at step {run.step:,}, seed {seed}, batch of {batch_size}, {values.num_draws:,} draws")
     print(table(found))
-    file = RunDir(values.workdir).path / "variance.json"
+    suffix = "" if values.point is None else f"_point_{values.point}"
+    file = RunDir(values.workdir).path / f"variance{suffix}.json"
     write_text(file, json.dumps(record(run, seed, batch_size, values, found), indent=2) + "\n")
     print(f"written to {file}")
 

@@ -347,11 +347,12 @@ def parsed(name, *arguments):
         ("objective.num_samples=1", 1),
         ("objective.stop_q=False", False),
         ("optimizer.prior.reduction=sum", "sum"),
+        ("grid=optimizer.prior.clip=.5,2", "optimizer.prior.clip=0.5,2.0"),
     ],
 )
 def test_fields_are_set_from_the_command_line(argument, expected):
     config = resolve(parsed("base", f"--config.{argument}"))
-    value = dict(flat(config))[argument.split("=")[0]]
+    value = dict(flat(config))[argument.partition("=")[0]]
     assert value == expected
     assert type(value) is type(expected)
 

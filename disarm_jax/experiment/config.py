@@ -37,6 +37,7 @@ from disarm_jax.experiment.fields import (
     refuse,
     rule_of,
 )
+from disarm_jax.experiment.grid import canonical
 
 # Fields that may change when a run is continued: they say how long it is, what is written when and where to, and where
 # the images are (which must be the same), not what is learnt.
@@ -63,6 +64,7 @@ def resolve(config: Mapping[str, Any] | ConfigDict) -> Config:
     _resolve_objective(resolved)
     _resolve_estimators(resolved)
     _resolve_rest(resolved)
+    resolved["grid"] = canonical(resolved["grid"])
     return Config(resolved)
 
 
@@ -262,6 +264,7 @@ ADDED: dict[str, Any] = {
     "writers": ["tensorboard"],
     "checkpoint.minutes": None,
     "unroll": 1,
+    "grid": "",
 }
 for _group in GROUPS:
     ADDED |= {f"optimizer.{_group}.schedule": "constant", f"optimizer.{_group}.warmup_steps": 0}
@@ -300,7 +303,7 @@ def _with_scale(text: Any) -> Any:
     return f"{name}(init_scale=1.0, {rest}" if parenthesis else f"{name}(init_scale=1.0)"
 
 
-def _from_3(config: dict[str, Any], platform: Callable[[], str]) -> None:
+def _add_fields(config: dict[str, Any], platform: Callable[[], str]) -> None:
     for field, value in ADDED.items():
         *sections, name = field.split(".")
         section: Any = config
@@ -311,7 +314,8 @@ def _from_3(config: dict[str, Any], platform: Callable[[], str]) -> None:
 
 
 # The function at place n changes a config of version n + 1, in place, into one of version n + 2.
-MIGRATIONS: tuple[Callable[[dict[str, Any], Callable[[], str]], None], ...] = (_from_1, _from_2, _from_3)
+_Migration = Callable[[dict[str, Any], Callable[[], str]], None]
+MIGRATIONS: tuple[_Migration, ...] = (_from_1, _from_2, _add_fields, _add_fields)
 
 
 def version() -> int:

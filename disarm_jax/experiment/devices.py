@@ -38,14 +38,14 @@ def number_of_cpu_devices_is_set() -> bool:
     return chosen or "JAX_NUM_CPU_DEVICES" in os.environ
 
 
-def one_cpu_device_per_core(num_seeds: int) -> None:
-    """Lets JAX see the cores as devices, as many as there are seeds to put on them; before its first use of a device.
+def one_cpu_device_per_core(num_members: int) -> None:
+    """Lets JAX see the cores as devices, as many as there are runs to put on them; before its first use of a device.
 
     Models of this size are too small to gain from two threads; two seeds on two cores are almost twice as fast. Without
     effect where JAX uses an accelerator, or where the number of devices has been set already.
     """
     if not number_of_cpu_devices_is_set():
-        jax.config.update("jax_num_cpu_devices", min(num_seeds, usable_cores()))
+        jax.config.update("jax_num_cpu_devices", min(num_members, usable_cores()))
 
 
 @functools.cache
@@ -114,9 +114,9 @@ def _cpuinfo(field: str) -> str | None:
 
 
 def for_each(platform: str) -> Callable:
-    """How one device works on several seeds: batched by `vmap`, but on a CPU one after the other.
+    """How one device works on several runs: batched by `vmap`, but on a CPU one after the other.
 
-    A core gains nothing from larger products, those that XLA batches are slower than single ones, and one seed's
+    A core gains nothing from larger products, those that XLA batches are slower than single ones, and one run's
     parameters stay in the cache.
     """
     if platform == "cpu":
@@ -125,7 +125,9 @@ def for_each(platform: str) -> Callable:
 
 
 class SeedAxis:
-    """How S seeds lie on the devices: equally many on each, the last places filled up with copies of seed 0.
+    """How the S runs of a program, one for each seed, or seed and point of a grid, lie on the devices.
+
+    Equally many on each, the last places filled up with copies of the first.
 
     >>> axis = SeedAxis(3, jax.devices()[:1])
     >>> axis.take(axis.map(lambda seed, offset: seed + offset)(axis.put(np.arange(3)), axis.share(np.ones((), int))))
@@ -158,23 +160,25 @@ class SeedAxis:
         """Arrays `[S, ...]` on the host, without the padding; copies, so the devices' own may be donated."""
         return jax.tree.map(lambda leaf: np.array(leaf)[: self.num_seeds], jax.device_get(tree))
 
-    def map(self, function: Callable, *, donate: bool = False) -> Callable:
+    def map(self, function: Callable, *, num_own: int = 1, donate: bool = False) -> Callable:
         """Compiles a function of one seed for all of them.
 
         Args:
-          function: `(own, *shared) -> out`, `own` and `out` pytrees without the seed axis.
-          donate: whether the buffers of `own` may be reused for the result.
+          function: `(*own, *shared) -> out`, `own` and `out` pytrees without the seed axis.
+          num_own: how many arguments are the seed's own.
+          donate: whether the buffers of the first may be reused for the result.
 
         Returns:
           The same for `own` and `out` with the seed axis, from `put`, and shared arguments from `share`.
         """
 
-        def on_device(own: Any, *shared: Any) -> Any:
-            return for_each(self.devices[0].platform)(lambda one: function(one, *shared))(own)
+        def on_device(*arguments: Any) -> Any:
+            own, shared = arguments[:num_own], arguments[num_own:]
+            return for_each(self.devices[0].platform)(lambda one: function(*one, *shared))(own)
 
-        def on_all_devices(own: Any, *shared: Any) -> Any:
-            specs = (_BY_SEED, *[_SHARED] * len(shared))
+        def on_all_devices(*arguments: Any) -> Any:
+            specs = (*[_BY_SEED] * num_own, *[_SHARED] * (len(arguments) - num_own))
             spread = jax.shard_map(on_device, mesh=self._mesh, in_specs=specs, out_specs=_BY_SEED, check_vma=False)
-            return spread(own, *shared)
+            return spread(*arguments)
 
         return jax.jit(on_all_devices, donate_argnums=(0,) if donate else ())

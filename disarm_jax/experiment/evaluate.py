@@ -15,8 +15,9 @@ from disarm_jax import data
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.build import load_dataset
 from disarm_jax.experiment.devices import SeedAxis, one_cpu_device_per_core
-from disarm_jax.experiment.load import load_run
-from disarm_jax.experiment.record import final_metrics
+from disarm_jax.experiment.grid import members_of
+from disarm_jax.experiment.load import load_members
+from disarm_jax.experiment.record import final_results
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.experiment.step import State, run_keys
 from disarm_jax.objectives import sampled_bound
@@ -97,16 +98,17 @@ def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.
       num_samples: K, for every split.
 
     Returns:
-      The file in the run directory that was written, and its contents: step and metrics, as in `summary.json`.
+      The file in the run directory that was written, and its contents: step and results, as in `summary.json`.
     """
-    one_cpu_device_per_core(len(RunDir(workdir).read_config().seeds))
-    run = load_run(workdir)
+    members = members_of(RunDir(workdir).read_config())
+    one_cpu_device_per_core(len(members))
+    run = load_members(workdir)
     dataset = load_dataset(run.config.dataset)
-    axis = SeedAxis(len(run.config.seeds), jax.devices())
+    axis = SeedAxis(len(members), jax.devices())
     state = axis.put(run.state)
     at_once = batches_at_once(axis.devices[0].platform)
     settings = (run.config.dataset.binarization, run.config.eval.batch_size, at_once)
-    rows = [{"step": run.step, "seed": seed} for seed in run.config.seeds]
+    rows = [{"step": run.step} | member.columns() for member in members]
 
     def one_seed(state: State, images: jax.Array, split_number: jax.Array) -> jax.Array:
         return mean_bound(run.model, state, images, split_number, num_samples, *settings)
@@ -116,8 +118,8 @@ def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.
         with jax.default_matmul_precision(run.config.matmul_precision):
             bounds = axis.take(bound(state, axis.share(getattr(dataset, split)), axis.share(np.int32(number))))
         for row, value in zip(rows, bounds, strict=True):
-            row[bound_name(split, num_samples)] = float(value)
-    results = {"step": run.step, "metrics": final_metrics(rows, run.step, run.config.seeds)}
+            row |= {bound_name(split, num_samples): float(value)} if np.isfinite(value) else {}
+    results = {"step": run.step} | final_results(rows, run.step, run.config)
     file = RunDir(workdir).path / f"evaluation_{num_samples}_samples.json"
     write_text(file, json.dumps(results, indent=2) + "\n")
     return file, results

@@ -118,6 +118,7 @@ _COUNT, _SEED = _integer(1), _integer(0, 2**32 - 1)
 _FLAG = Rule(lambda value: isinstance(value, bool), "True or False", bool)
 _PATH = Rule(lambda value: isinstance(value, str), "a path")
 _OPTIONS = Rule(lambda value: isinstance(value, dict), "a section of options", dict)
+_GRID = Rule(lambda value: isinstance(value, str), "'field=number,number', several with spaces between them")
 _NAME = Rule(lambda value: isinstance(value, str), "a name")
 _FROM_ZERO = _real(lambda value: value >= 0, "a number from 0 on")
 _FRACTION = _real(lambda value: 0 <= value < 1, "a number from 0 to below 1")
@@ -174,6 +175,7 @@ _OPTION_FIELDS = {
 _WITH_MODULE = ', or "module:function"'
 _BOUND_SAMPLES = "for a multi-sample objective evaluations of a step, 2K"
 _FREELY = "any number of positive integers, such as (200, 200)"
+_AS_A_GRID = "as in 'optimizer.encoder.learning_rate=1e-4,3e-4'"
 _SEEDS = "one or more different integers from 0 to 4294967295, such as (0, 1, 2)"
 _SAMPLES = (
     "of decoder and prior: independent, one fresh sample; shared, the estimator's. None: shared for a bound alone"
@@ -228,6 +230,7 @@ FIELDS: dict[str, Any] = {
         "of matrix products; default is JAX's choice: less than float32 on most GPUs",
     ),
     "seeds": Field((0, 1, 2, 3, 4), _several(_SEED, 1, _SEEDS), "a run for each, all in one program"),
+    "grid": Field("", _GRID, f"for each number and seed a run in the same program, {_AS_A_GRID}; see docs/grid.md"),
     "log_every": Field(1_000, _COUNT, "steps that run as one compiled program, and between lines of metrics.jsonl"),
     "unroll": Field(1, _COUNT, "steps in one iteration of the compiled loop; more may suit a GPU, and compile longer"),
     "eval": {  # everything is evaluated at the end as well

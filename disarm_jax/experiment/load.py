@@ -23,6 +23,7 @@ from disarm_jax.experiment.build import (
 )
 from disarm_jax.experiment.checkpoint import read_latest, read_step
 from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
+from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of, with_fields
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.step import GROUPS, Experiment, State, distribution, layers_and_f
 
@@ -129,8 +130,13 @@ def _make_model(config: Mapping[str, Any], train_mean: np.ndarray) -> Any:
     return model
 
 
+def with_numbers(experiment: Experiment, numbers: Mapping[str, Any]) -> Experiment:
+    """An experiment with other numbers in its config, which may be traced: see `grid.numbers_of`."""
+    return make_experiment(with_fields(experiment.config, numbers), experiment.objective.model)
+
+
 class Run(NamedTuple):
-    """A run as its newest checkpoint has it.
+    """A run, or one point of its grid, as its newest checkpoint has it.
 
     Attributes:
       model: the VAE, a Flax module.
@@ -149,17 +155,34 @@ class Run(NamedTuple):
     experiment: Experiment
 
 
-def load_run(workdir: str | os.PathLike, step: int | None = None) -> Run:
+def load_run(workdir: str | os.PathLike, step: int | None = None, point: int | None = None) -> Run:
     """A run from its directory, finished or not; its data set is not needed, and nothing is written.
 
     Args:
       workdir: the run directory.
       step: of the checkpoint; None for the newest that can be read.
+      point: of a run with a grid, the number of a point; this is returned as if it had been trained alone.
 
     Raises:
       CheckpointError: if the checkpoint is not there or cannot be read.
-      RunDirError: if this is no run directory, or has no checkpoint yet.
+      RunDirError: if this is no run directory, has no checkpoint yet, or no such point.
     """
+    config = RunDir(workdir).read_config()
+    points, listed = points_of(config), "; ".join(f"{n}: {point_text(p)}" for n, p in enumerate(points_of(config)))
+    if not config.grid and point is not None:
+        raise RunDirError(f"point is {point}, but the run in {workdir} has no grid; accepted: None")
+    if config.grid and (point is None or not 0 <= point < len(points)):
+        raise RunDirError(f"point is {point}, but the run in {workdir} has a grid; accepted: {listed}")
+    run, first = load_members(workdir, step), (point or 0) * len(config.seeds)
+    config, members = at_point(config, points[point or 0]), slice(first, first + len(config.seeds))
+    state = jax.tree.map(lambda leaf: leaf[members], run.state)
+    return run._replace(
+        config=config, params=run.params[members], state=state, experiment=make_experiment(config, run.model)
+    )
+
+
+def load_members(workdir: str | os.PathLike, step: int | None = None) -> Run:
+    """All members of a run, see `grid.members_of`, instead of the seeds of one point."""
     run_dir = RunDir(workdir)
     config = run_dir.read_config()
     try:
@@ -170,9 +193,10 @@ def load_run(workdir: str | os.PathLike, step: int | None = None) -> Run:
         ) from error
     model = _make_model(config.model, train_mean)
     experiment = make_experiment(config, model)
-    like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config.seeds, np.uint32))
+    seeds = np.array([member.seed for member in members_of(config)], np.uint32)
+    like = jax.eval_shape(jax.vmap(experiment.init), seeds)
     state = read_latest(run_dir.checkpoints, like) if step is None else read_step(run_dir.checkpoints, step, like)
     if state is None:
         raise RunDirError(f"{run_dir.path} has no checkpoint yet")
-    params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(config.seeds)))
+    params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(seeds)))
     return Run(model, params, config, int(state.step[0]), state, experiment)

@@ -9,13 +9,12 @@ checkpoints are written while it runs.
 """
 
 import contextlib
-import functools
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -27,11 +26,13 @@ from disarm_jax.experiment.checkpoint import Checkpoints
 from disarm_jax.experiment.config import Config, ConfigError, resolve
 from disarm_jax.experiment.devices import Device, SeedAxis
 from disarm_jax.experiment.evaluate import batches_at_once, bound_name, mean_bound, split_samples
-from disarm_jax.experiment.load import Prepared, prepare
+from disarm_jax.experiment.grid import Member, at_point, members_of, numbers_of, point_text, points_of
+from disarm_jax.experiment.load import Prepared, prepare, with_numbers
 from disarm_jax.experiment.record import start_entry, write_summary
-from disarm_jax.experiment.rundir import RunDir, write_text
-from disarm_jax.experiment.step import GROUPS, ChunkMetrics
-from disarm_jax.experiment.writers import Progress, Recorder
+from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
+from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment
+from disarm_jax.experiment.writers import Recorder
+from disarm_jax.progress import ProgressBar
 from disarm_jax.report.one_run import draw_curves, draw_samples
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
@@ -66,7 +67,7 @@ def train(
     Args:
       config: with the fields of `configs/base.py`, or resolved.
       workdir: the run directory; made if need be.
-      devices: what the seeds are spread over; default all of JAX's.
+      devices: what the seeds, and the points of a grid, are spread over; default all of JAX's.
       profile: a folder for a trace of the second chunk of steps, to be opened with xprof or Perfetto; None for none.
 
     Returns:
@@ -84,7 +85,8 @@ def train(
             print(f"the run in {run_dir.path} is finished already: {config.steps:,} steps", file=sys.stderr)
             return summary
     prepared = prepare(config)
-    experiment, seeds = prepared.experiment, np.asarray(config.seeds, np.uint32)
+    members, experiment = members_of(config), prepared.experiment
+    seeds = np.array([member.seed for member in members], np.uint32)
     precision = jax.default_matmul_precision(config.matmul_precision)
 
     with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop, contextlib.ExitStack() as closing:
@@ -96,12 +98,14 @@ def train(
             run_dir.write_config(config, prepared.train_mean)
 
         # --- The state, from the newest checkpoint or from the seeds, and the images, on the devices.
-        axis = SeedAxis(len(seeds), devices or jax.devices())
+        axis = SeedAxis(len(members), devices or jax.devices())
+        numbers = axis.put(numbers_of(config))
         images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
         checkpoints = Checkpoints(run_dir.checkpoints, config.checkpoint.keep)
         closing.callback(checkpoints.close)
         saved = checkpoints.restore_latest(jax.eval_shape(jax.vmap(experiment.init), seeds))
-        state = axis.map(experiment.init)(axis.put(seeds)) if saved is None else axis.put(saved)
+        begun = lambda: axis.map(initial(experiment), num_own=2)(axis.put(seeds), numbers)
+        state = begun() if saved is None else axis.put(saved)
         step = saved_step = 0 if saved is None else int(saved.step[0])
         saved_at = time.monotonic()
         if step > config.steps:
@@ -112,8 +116,9 @@ def train(
         run_dir.done_file.unlink(missing_ok=True)
         run_dir.write_config(config, prepared.train_mean)
         run_dir.append_record(start_entry(step, prepared, axis.devices))
-        run_dir.drop_rows_after(step, config.seeds)
-        recorder, progress = Recorder(run_dir, config, step), Progress(step, config.steps)
+        run_dir.drop_rows_after(step, members)
+        diverged = diverged_members(run_dir)
+        recorder, progress = Recorder(run_dir, config, step), ProgressBar(config.steps, "step", step)
         closing.callback(recorder.close)
         closing.callback(progress.close)
         if step:
@@ -136,9 +141,9 @@ def train(
             for split in splits:
                 begin, name = time.monotonic(), bound_name(split, split_samples(config)[split])
                 bounds = axis.take(bound_of[split](state, images[split], axis.share(np.int32(SPLITS.index(split)))))
-                recorder.metrics(step, {name: bounds})
+                recorder.metrics(step, {name: bounds}, diverged)
                 recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
-                progress.say(f"step {step:,}  {name} {np.mean(bounds):.3f}")
+                progress.say(f"step {step:,}  {name} {living_mean(bounds, members, diverged):.3f}")
                 leave_if_told()
 
         def report(chunk: Chunk) -> None:
@@ -147,11 +152,13 @@ def train(
             checkpoints.wait()  # a kill in the middle of a save must not cost the steps after it as well
             metrics: ChunkMetrics = axis.take(chunk.metrics)
             seconds = time.monotonic() - max(chunk.begin, reported_at)
-            check_finite(metrics, config)
-            recorder.metrics(chunk.step, named_metrics(metrics, prepared, chunk.step))
+            for line in note_diverged(metrics, config, diverged):
+                progress.say(line)
+            recorder.metrics(chunk.step, named_metrics(metrics, prepared, chunk.step), diverged)
             rate = {"steps": chunk.length, "steps_per_second": round(chunk.length / seconds, 2)}
             recorder.timing(chunk.step, "train", seconds, **rate)
-            progress.update(chunk.step, float(np.mean(metrics.objective)), seconds)
+            objective = living_mean(metrics.objective, members, diverged)
+            progress.update(chunk.step, f"objective {objective:.2f}", seconds)
             reported_at = time.monotonic()
 
         # --- The loop.
@@ -165,17 +172,18 @@ def train(
         while step < config.steps:
             length = min(config.log_every - step % config.log_every, config.steps - step)
             if length not in programs:
-                progress.compiling()
+                progress.describe("compiling")
                 begin = time.monotonic()
-                chunk = axis.map(functools.partial(experiment.run_chunk, num_steps=length), donate=True)
-                programs[length] = chunk.lower(state, images["train"]).compile()
+                chunk = axis.map(chunk_of(experiment, length), num_own=2, donate=True)
+                programs[length] = chunk.lower(state, numbers, images["train"]).compile()
                 recorder.timing(step, "compile", time.monotonic() - begin)
+                progress.describe("")
             with contextlib.ExitStack() as tracing:
                 if profile is not None and dispatched == 1:
                     tracing.enter_context(jax.profiler.trace(profile))
                 with jax.transfer_guard("disallow"):
                     begin = time.monotonic()
-                    state, metrics = programs[length](state, images["train"])
+                    state, metrics = programs[length](state, numbers, images["train"])
                 if profile is not None and dispatched == 1:
                     jax.block_until_ready(metrics)
             step, dispatched, before = step + length, dispatched + 1, pending
@@ -194,7 +202,8 @@ def train(
 
         # --- The end.
         draw_curves(run_dir)
-        draw_samples(run_dir, prepared, axis.take(state))
+        living = next(number for number, member in enumerate(members) if member not in diverged)
+        draw_samples(run_dir, prepared, jax.tree.map(lambda leaf: leaf[living], axis.take(state).params))
         for picture in (run_dir.curves, run_dir.samples):
             if picture.exists():
                 recorder.image(step, picture.stem, picture)
@@ -216,6 +225,16 @@ def save_is_due(config: Config, step: int, seconds: float) -> bool:
     return step == config.steps or in_time or (every is not None and step % every == 0)
 
 
+def initial(experiment: Experiment) -> Callable:
+    """The state of a member before the first step, a function of its seed and numbers."""
+    return lambda seed, numbers: with_numbers(experiment, numbers).init(seed)
+
+
+def chunk_of(experiment: Experiment, num_steps: int) -> Callable:
+    """So many steps of a member, a function of its state, its numbers and the images."""
+    return lambda state, numbers, images: with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
+
+
 def bounds_of(prepared: Prepared, axis: SeedAxis) -> dict[str, Callable]:
     """The compiled bound of each split, of state, images and number of the split; splits with as many samples share."""
     config, samples = prepared.config, split_samples(prepared.config)
@@ -230,12 +249,32 @@ def bounds_of(prepared: Prepared, axis: SeedAxis) -> dict[str, Callable]:
     return {split: programs[number] for split, number in samples.items()}
 
 
-def check_finite(metrics: ChunkMetrics, config: Config) -> None:
-    """Raises NonFiniteError if a step of the chunk was not finite."""
-    for seed, first_bad in zip(config.seeds, metrics.first_bad, strict=True):
-        if first_bad:
-            what = f"seed {seed}: the objective or its gradient is not finite at step {first_bad:,}"
-            raise NonFiniteError(f"{what}; the last checkpoint is untouched")
+def note_diverged(metrics: ChunkMetrics, config: Config, diverged: set[Member]) -> list[str]:
+    """Adds the members for which a step of the chunk was not finite; a line for each that is new.
+
+    Raises:
+      NonFiniteError: if no member is left, or one of a run without a grid has diverged.
+    """
+    members, points, lines = members_of(config), points_of(config), []
+    for member, first_bad in zip(members, metrics.first_bad, strict=True):
+        if first_bad and member not in diverged:
+            who = f"seed {member.seed}" + (f", {point_text(points[member.point])}" if member.point is not None else "")
+            lines.append(f"{who}: the objective or its gradient is not finite at step {first_bad:,}")
+            diverged.add(member)
+            if not config.grid or len(diverged) == len(members):
+                raise NonFiniteError(f"{lines[-1]}; the last checkpoint is untouched")
+    return lines
+
+
+def diverged_members(run_dir: RunDir) -> set[Member]:
+    """The members of a grid that have diverged, as the metrics on record tell."""
+    rows = read_rows(run_dir.metrics_file)
+    return {Member(row["seed"], row.get("point")) for row in rows if row.get("objective", 0.0) is None}
+
+
+def living_mean(values: Any, members: Sequence[Member], diverged: Collection[Member]) -> float:
+    """The mean over the members that have not diverged."""
+    return float(np.mean([value for value, member in zip(values, members, strict=True) if member not in diverged]))
 
 
 def named_metrics(metrics: ChunkMetrics, prepared: Prepared, step: int) -> dict[str, Any]:
@@ -244,10 +283,11 @@ def named_metrics(metrics: ChunkMetrics, prepared: Prepared, step: int) -> dict[
     variances = zip(prepared.experiment.labels, metrics.gradient_variance, strict=True)
     for number, (label, variance) in enumerate(variances):
         values[f"gradient_variance/{label}" if number else "gradient_variance"] = variance
+    configs = [at_point(prepared.config, point) for point in points_of(prepared.config)]
     for group in GROUPS:
-        rate = schedule_of(prepared.config.optimizer[group])
-        now = cast(Any, rate)(step) if callable(rate) else rate
-        values[f"learning_rate/{group}"] = np.full(len(metrics.objective), now, np.float64)
+        rates = [schedule_of(config.optimizer[group]) for config in configs]
+        now = [cast(Any, rate)(step) if callable(rate) else rate for rate in rates]
+        values[f"learning_rate/{group}"] = np.repeat(np.array(now, np.float64), len(prepared.config.seeds))
     return values | metrics.at_end
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from disarm_jax.models import log_likelihood
-from disarm_jax.objectives import inference_layers, log_weights
+from disarm_jax.objectives import inference_layers, log_weights, sample_layers
 
 ACTIVE = 0.01  # the variance over images from which on a latent variable counts as active, as in Burda et al. (2016)
 
@@ -23,10 +23,10 @@ def parts_of_elbo(model: Any, params: Any, key: jax.Array, x: jax.Array) -> dict
     Returns:
       `reconstruction`, log p(x | b); `kl`, what log q − log p of the bits is on average; `active_bits`, in all layers.
     """
-    layers, b, active = inference_layers(model, params), [], []
-    for t, layer_key in enumerate(jax.random.split(key, len(layers))):
-        logits = layers[t](b[-1] if b else x)
-        b.append(model.law.sample(layer_key, logits, 1)[0])
+    layers = inference_layers(model, params)
+    samples, (first, *others) = sample_layers(model, layers, key, x, 1)
+    b, active = [one[0] for one in samples], []
+    for logits in (first, *(later[0] for later in others)):
         bits = logits.ndim == x.ndim
         variance = jnp.var(jax.nn.sigmoid(logits) if bits else jax.nn.softmax(logits), axis=0)
         active.append(jnp.sum((variance if bits else jnp.max(variance, axis=-1)) > ACTIVE))

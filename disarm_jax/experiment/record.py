@@ -15,6 +15,8 @@ import numpy as np
 
 import disarm_jax as dj
 from disarm_jax.experiment.devices import Device, processor_name, usable_cores
+from disarm_jax.experiment.fields import Config
+from disarm_jax.experiment.grid import point_text, points_of
 from disarm_jax.experiment.load import Prepared
 from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
 
@@ -97,6 +99,8 @@ def _git(folder: pathlib.Path, *arguments: str) -> str | None:
 def final_metrics(rows: Sequence[Mapping[str, Any]], step: int, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
     """The metrics at a step: value of each seed, their mean, and its standard error (None for a single seed).
 
+    A metric that is not finite for all seeds is left out.
+
     >>> rows = [{"step": 5, "seed": 0, "elbo": -1.0}, {"step": 5, "seed": 1, "elbo": -3.0}]
     >>> final_metrics(rows, 5, [0, 1])
     {'elbo': {'mean': -2.0, 'stderr': 1.0, 'seeds': [-1.0, -3.0]}}
@@ -104,14 +108,28 @@ def final_metrics(rows: Sequence[Mapping[str, Any]], step: int, seeds: Sequence[
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row["step"] == step:
-            for name in set(row) - {"step", "seed"}:
+            for name in set(row) - {"step", "seed", "point"}:
                 found.setdefault(name, {})[row["seed"]] = row[name]
     final = {}
-    for name in sorted(found):
+    for name in sorted(name for name, by_seed in found.items() if by_seed.keys() >= set(seeds)):
         values = [found[name][seed] for seed in seeds]
         stderr = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
         final[name] = {"mean": float(np.mean(values)), "stderr": stderr, "seeds": values}
     return final
+
+
+def final_results(rows: Sequence[Mapping[str, Any]], step: int, config: Config) -> dict[str, Any]:
+    """The `metrics` at a step; of a grid `points`, each with these, its `fields` and the seeds that `diverged`."""
+    if not config.grid:
+        return {"metrics": final_metrics(rows, step, config.seeds)}
+    at_step, points = [row for row in rows if row["step"] == step], []
+    names = {name for row in at_step for name in row}
+    for number, fields in enumerate(points_of(config)):
+        own = [row for row in at_step if row["point"] == number]
+        has = lambda seed, own=own: {name for row in own if row["seed"] == seed for name in row}
+        diverged = [seed for seed in config.seeds if names - has(seed)]
+        points.append({"fields": fields, "metrics": final_metrics(own, step, config.seeds), "diverged": diverged})
+    return {"points": points}
 
 
 def write_summary(run_dir: RunDir, prepared: Prepared, devices: Sequence[Device]) -> dict[str, Any]:
@@ -123,7 +141,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, devices: Sequence[Device]
     seconds = lambda kind: sum(row["seconds"] for row in timings if row["what"].startswith(kind))
     timed = [row for row in timings if row["what"] == "train"]
     summary = {
-        "metrics": final_metrics(run_dir.read_metrics(), config.steps, config.seeds),
+        **final_results(run_dir.read_metrics(), config.steps, config),
         "seeds": list(config.seeds),
         "steps": config.steps,
         "estimators": list(prepared.experiment.labels),
@@ -151,10 +169,23 @@ def metric_lines(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def result_lines(results: Mapping[str, Any]) -> list[str]:
+    """What `final_results` gives for people: one line for each metric, and of a grid the bounds of each point."""
+    if "points" not in results:
+        return metric_lines(results["metrics"])
+    lines = []
+    for point in results["points"]:
+        diverged = f" (diverged: seeds {', '.join(map(str, point['diverged']))})" if point["diverged"] else ""
+        lines.append(f" {point_text(point['fields'])}{diverged}")
+        bounds = {name: metric for name, metric in point["metrics"].items() if name.endswith(("_elbo", "_bound"))}
+        lines += metric_lines(bounds)
+    return lines
+
+
 def summary_text(summary: Mapping[str, Any]) -> str:
     """The summary as a few lines for people."""
     lines = [f"{summary['estimators'][0]}, {summary['steps']:,} steps, seeds {', '.join(map(str, summary['seeds']))}"]
-    lines += metric_lines(summary["metrics"])
+    lines += result_lines(summary)
     times, rate = summary["times"], summary["times"]["steps_per_second"]
     speed = f" at {rate:,.0f} steps/s" if rate else ""
     rest = (

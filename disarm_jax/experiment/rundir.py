@@ -7,6 +7,7 @@
 - `timings.jsonl`: one line per chunk or evaluation: how long it took here
 - `checkpoints/`: by step, each a tree of named arrays that orbax can open
 - `tensorboard/`: the metrics as events, one folder per seed
+- `points/`: such a folder, and those of other writers, for each point of a grid
 - `curves.png`: the metrics against steps
 - `samples.png`: data, reconstructions and samples of the prior
 - `damaged/`: files that could not be read, kept for whoever wants to know why
@@ -26,6 +27,7 @@ import numpy as np
 
 from disarm_jax.experiment.config import Config, ConfigError, differences, digest, is_bound, migrated, versioned
 from disarm_jax.experiment.devices import default_platform
+from disarm_jax.experiment.grid import Member
 from disarm_jax.files import lock_file, move_aside, whole_file
 
 RECORD_FORMAT = 1
@@ -178,16 +180,17 @@ class RunDir:
             return None
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl, without a last line that was cut short."""
-        return read_rows(self.metrics_file)
+        """The rows of metrics.jsonl without a last line that was cut short, and without numbers that are not finite."""
+        rows = read_rows(self.metrics_file)
+        return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
-    def drop_rows_after(self, step: int, seeds: Sequence[int]) -> None:
-        """Forgets what was written past a step, lines cut short, and rows of which not every seed was written."""
-        rows = [row for row in self.read_metrics() if row["step"] <= step]
+    def drop_rows_after(self, step: int, members: Sequence[Member]) -> None:
+        """Forgets what was written past a step, lines cut short, and rows of which not every member's was written."""
+        rows = [row for row in read_rows(self.metrics_file) if row["step"] <= step]
         written: dict[tuple, set] = {}
         for row in rows:
-            written.setdefault(_kind(row), set()).add(row["seed"])
-        self._rewrite(self.metrics_file, [row for row in rows if written[_kind(row)] == set(seeds)])
+            written.setdefault(_kind(row), set()).add((row["seed"], row.get("point")))
+        self._rewrite(self.metrics_file, [row for row in rows if written[_kind(row)] == set(members)])
         self._rewrite(self.timings_file, [row for row in read_rows(self.timings_file) if row["step"] <= step])
 
     def _rewrite(self, file: pathlib.Path, rows: Sequence[Mapping]) -> None:
@@ -195,7 +198,7 @@ class RunDir:
 
 
 def _kind(row: Mapping[str, Any]) -> tuple:
-    """What the rows of all seeds at a step have in common: a row of training, or of an evaluation."""
+    """What the rows of all members at a step have in common: a row of training, or of an evaluation."""
     return row["step"], tuple(sorted(set(row) - {"seed"}))
 
 

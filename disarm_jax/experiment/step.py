@@ -27,7 +27,7 @@ from disarm_jax.experiment.metrics import (
     parts_of_elbo,
     tunable_means,
 )
-from disarm_jax.objectives import inference_layers
+from disarm_jax.objectives import inference_layers, sample_layers
 from disarm_jax.structure import LayerSum
 
 GROUPS = ("encoder", "decoder", "prior")  # of a model's parameters, each with an optimiser
@@ -265,7 +265,8 @@ def draw_gradients(
 
     def value_of(params):
         """The objective; and the logits' gradient, with what pulls derivatives of it back to the tunables."""
-        sampled = params if objective.shared_samples else params | lax.stop_gradient(_generative(params))
+        fixed = () if objective.shared_samples else ("decoder", "prior")
+        sampled = params | lax.stop_gradient({group: params[group] for group in fixed})
         layers, f = layers_and_f(objective, sampled, x)
 
         def apply(tunables):
@@ -304,10 +305,6 @@ def draw_gradients(
     return Gradients(value, grads, tunables_grad, logits_grads)
 
 
-def _generative(params: dict) -> dict:
-    return {group: params[group] for group in ("decoder", "prior")}
-
-
 def layers_and_f(
     objective: Objective, params: dict, x: jax.Array, first_logits: jax.Array | None = None
 ) -> tuple[list[Callable], Callable]:
@@ -327,11 +324,7 @@ def fresh_bound(objective: Objective, params: dict, key: jax.Array, x: jax.Array
     """The bound `[B]` of samples drawn for it, differentiable in decoder and prior alone."""
     params = params | lax.stop_gradient({"encoder": params["encoder"]})
     layers, f = layers_and_f(objective, params, x, lax.stop_gradient(first_logits))
-    law, b, logits = objective.model.law, [], []
-    for t, layer_key in enumerate(jax.random.split(key, len(layers))):
-        logits.append(layers[t](b[-1] if b else x))
-        sample = law.sample(layer_key, logits[t], 1 if b else objective.num_samples)
-        b.append(sample[0] if t else sample)
+    b, logits = sample_layers(objective.model, layers, key, x, objective.num_samples)
     if isinstance(f, LayerSum):  # the logits that the bits were drawn from are not computed again
         return formulas.bound(jnp.asarray(sum(f.terms(b, f.given(logits))[0])))
     return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))

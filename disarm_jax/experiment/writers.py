@@ -1,19 +1,19 @@
-"""What a run tells while it goes on: progress on standard error, metrics, timings, and events for other programs."""
+"""What a run tells while it goes on: metrics, timings, and events for other programs."""
 
 import contextlib
+import itertools
+import math
 import pathlib
 import struct
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol, cast
 
-import jax
-import numpy as np
-import tqdm
-
 from disarm_jax.experiment.fields import Config, ConfigError, flat, imported, is_import_path, plain
+from disarm_jax.experiment.grid import Member, at_point, members_of, point_text, points_of
 from disarm_jax.experiment.rundir import RunDir, append_rows
+
+POINTS = "points"  # the folder of the points of a grid, each of which has writers, as if it were a run directory
 
 
 class Writer(Protocol):
@@ -34,19 +34,27 @@ class Recorder:
 
     def __init__(self, run_dir: RunDir, config: Config, step: int):
         """Continues after a step; events past it, from a run that was killed, are marked as void."""
-        self._run_dir, self._seeds = run_dir, config.seeds
-        self._writers: list[Writer] = [make_writer(name, run_dir.path, config, step) for name in config.writers]
+        self._run_dir, self._members = run_dir, members_of(config)
+        self._writers: dict[int | None, list[Writer]] = {}
+        for member, point in zip(self._members[:: len(config.seeds)], points_of(config), strict=True):
+            name = f"{member.point}-{point_text(point)}"[:200]  # of the 255 bytes that a file system allows
+            folder = run_dir.path / POINTS / name if config.grid else run_dir.path
+            folder.mkdir(parents=True, exist_ok=True)
+            own = at_point(config, point)
+            self._writers[member.point] = [make_writer(name, folder, own, step) for name in config.writers]
 
-    def metrics(self, step: int, values: Mapping[str, np.ndarray | jax.Array]) -> None:
-        """One row per seed, from arrays `[S]`."""
-        rows = [
-            {"step": step, "seed": seed} | {name: float(column[number]) for name, column in values.items()}
-            for number, seed in enumerate(self._seeds)
-        ]
-        append_rows(self._run_dir.metrics_file, rows)
-        for seed, row in zip(self._seeds, rows, strict=True):
-            for writer in self._writers:
-                writer.scalars(step, seed, {name: row[name] for name in values})
+    def metrics(self, step: int, values: Mapping[str, Any], diverged: Collection[Member] = ()) -> None:
+        """One row per member, from arrays `[M]`; numbers that are not finite, and of members that diverged, as null."""
+        rows = []
+        for number, member in enumerate(self._members):
+            numbers = {name: float(column[number]) for name, column in values.items()}
+            lost = lambda value, member=member: member in diverged or not math.isfinite(value)
+            rows.append(member.columns() | {name: None if lost(value) else value for name, value in numbers.items()})
+        append_rows(self._run_dir.metrics_file, [{"step": step} | row for row in rows])
+        for member, row in zip(self._members, rows, strict=True):
+            known = {name: row[name] for name in values if row[name] is not None}
+            for writer in self._writers[member.point] if known else ():
+                writer.scalars(step, member.seed, known)
 
     def timing(self, step: int, what: str, seconds: float, **more: Any) -> None:
         """How long something took that ended at a step."""
@@ -54,13 +62,13 @@ class Recorder:
 
     def image(self, step: int, name: str, file: pathlib.Path) -> None:
         """A picture for the writers that show them."""
-        for writer in self._writers:
+        for writer in itertools.chain(*self._writers.values()):
             writer.image(step, name, file)
 
     def close(self) -> None:
         """Ends all of them."""
         with contextlib.ExitStack() as closing:
-            for writer in self._writers:
+            for writer in itertools.chain(*self._writers.values()):
                 closing.callback(writer.close)
 
 
@@ -135,8 +143,11 @@ class WandB:
         import wandb  # pyright: ignore[reportMissingImports]
 
         self._wandb, self._seeds = wandb, config.seeds
-        name = folder.resolve().name
-        self._run = wandb.init(dir=str(folder), name=name, id=name, resume="allow", config=plain(config))
+        folder, several = folder.resolve(), {}
+        name = folder.name
+        if folder.parent.name == POINTS:  # one of several in this process
+            name, several = f"{folder.parents[1].name}-{name}", {"reinit": "create_new"}
+        self._run = wandb.init(dir=str(folder), name=name, id=name, resume="allow", config=plain(config), **several)
 
     def scalars(self, step: int, seed: int, values: Mapping[str, float]) -> None:
         """Metrics, named after the seed if there are several."""
@@ -153,52 +164,3 @@ class WandB:
 
 
 WRITERS = {"tensorboard": TensorBoard, "wandb": WandB}
-
-
-class Progress:
-    """Where the run is, on standard error: a bar on a terminal, plain lines elsewhere."""
-
-    def __init__(self, step: int, steps: int):
-        """Begins at a step, out of so many."""
-        self._step, self._steps, self._last_line, self._rate = step, steps, 0.0, None
-        self._bar = None
-        if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(total=steps, initial=step, unit="step", dynamic_ncols=True, smoothing=0.1)
-
-    def say(self, line: str) -> None:
-        """One line, above the bar if there is one."""
-        if self._bar is not None:
-            self._bar.write(line, file=sys.stderr)
-        else:
-            print(line, file=sys.stderr, flush=True)
-
-    def compiling(self) -> None:
-        """The first steps are on their way, and take a while."""
-        if self._bar is not None:
-            self._bar.set_description("compiling")
-
-    def update(self, step: int, objective: float, seconds: float) -> None:
-        """The run has reached a step; outside of a terminal a line at most every ten seconds, and at the end.
-
-        Args:
-          step: that has been reached.
-          objective: since the last step.
-          seconds: that these steps took.
-        """
-        rate = (step - self._step) / max(seconds, 1e-9)
-        self._rate = rate if self._rate is None else 0.9 * self._rate + 0.1 * rate
-        self._step = step
-        if self._bar is not None:
-            self._bar.set_description(None, refresh=False)
-            self._bar.set_postfix(objective=f"{objective:.2f}", refresh=False)
-            self._bar.update(step - self._bar.n)
-        elif time.monotonic() - self._last_line >= 10 or step == self._steps:
-            self._last_line = time.monotonic()
-            eta = tqdm.tqdm.format_interval((self._steps - step) / self._rate)
-            speed = f"{self._rate:,.0f} steps/s  ETA {eta}"
-            self.say(f"step {step:,} of {self._steps:,}  {speed}  objective {objective:.2f}")
-
-    def close(self) -> None:
-        """Leaves the bar as it is."""
-        if self._bar is not None:
-            self._bar.close()

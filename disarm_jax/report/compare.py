@@ -223,7 +223,7 @@ def settings_against(pool: Pool, reference: Mapping[str, Any]) -> tuple[str, ...
     sums = recorded.ARRAYS[reference["dataset"]["name"]]
     for run in pool.runs:
         if sums and run.data_sums not in ({}, sums) and run.config["dataset"]["binarization"] == "dynamic":
-            reasons.append(f"another version of the data: its sha256 is not the recorded one in {run.path.name}")
+            reasons.append(f"another version of the data: its sha256 is not the recorded one in {run.name}")
     return tuple(reasons)
 
 

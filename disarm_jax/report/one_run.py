@@ -1,5 +1,6 @@
 """What a run leaves to look at: curves of its metrics, and a grid of images."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from matplotlib.axes import Axes
 from disarm_jax import data
 from disarm_jax.experiment import build
 from disarm_jax.experiment.fields import plain
+from disarm_jax.experiment.grid import point_text, points_of
 from disarm_jax.experiment.load import Prepared
 from disarm_jax.experiment.rundir import RunDir
-from disarm_jax.experiment.step import State
 from disarm_jax.files import whole_file
 from disarm_jax.report import palette
 
@@ -24,12 +25,14 @@ MARKERS = ("o", "s", "^", "D")
 
 
 def series(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The steps at which a metric was written, and its values `[steps, S]`."""
+    """The steps at which all seeds have a metric, and its values `[steps, S]`."""
     by_step: dict[int, list[float]] = {}
     for row in rows:
         if name in row:
             by_step.setdefault(row["step"], []).append(row[name])
-    return np.array(list(by_step)), np.array(list(by_step.values()))
+    num_seeds = len({row["seed"] for row in rows})
+    whole = {step: values for step, values in by_step.items() if len(values) == num_seeds}
+    return np.array(list(whole)), np.array(list(whole.values()))
 
 
 def _save(figure: figures.Figure, file) -> None:
@@ -38,9 +41,12 @@ def _save(figure: figures.Figure, file) -> None:
 
 
 def draw_curves(run_dir: RunDir) -> None:
-    """`curves.png`: objective and bounds, gradient variance on a log scale, tunables; bands are one standard error."""
+    """`curves.png`: objective and bounds, gradient variance on a log scale, tunables; bands are one standard error.
+
+    The points of a grid are one below the other.
+    """
     rows, config = run_dir.read_metrics(), run_dir.read_config()
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("step", "seed")))
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("step", "seed", "point")))
     tunables = [name for name in names if name.startswith("tunables/")]
     variances = [name for name in names if name.startswith("gradient_variance")]
     bounds = [name for name in names if name == "objective" or name.endswith(("_elbo", "_sample_bound"))]
@@ -48,9 +54,13 @@ def draw_curves(run_dir: RunDir) -> None:
     panels |= {"tunables of the estimator": tunables} if tunables else {}
     trained, options = config["estimator"]["name"], config["estimator"]["options"]
     own, labels = palette.style_of(trained), {"objective": "objective (running mean)"}
+    points = points_of(config)
     with matplotlib.rc_context(palette.FIGURE):
-        figure = figures.Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
-        for axes, (title, shown) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+        figure = figures.Figure(figsize=(4.6 * len(panels), 3.6 * len(points)), layout="constrained")
+        grid = figure.subplots(len(points), len(panels), squeeze=False)
+        cells = itertools.product(enumerate(points), panels.items())
+        for axes, ((number_of_point, point), (title, shown)) in zip(grid.flat, cells, strict=True):
+            of_point = [row for row in rows if row.get("point", 0) == number_of_point]
             means = []
             for number, name in enumerate(shown):
                 label, style = labels.get(name) or name.partition("/")[2] or palette.bound_title(name), own
@@ -60,13 +70,16 @@ def draw_curves(run_dir: RunDir) -> None:
                     label, style = palette.label_name(measured), palette.style_of(palette.spec_of(measured).name)
                     line = style.line
                 look = {"color": style.color, "linestyle": line, "marker": MARKERS[number % len(MARKERS)]}
-                means.append(_draw(axes, *series(rows, name), label=label, **look))
-            if shown is bounds:  # the first steps would squeeze the rest
+                steps, values = series(of_point, name)
+                if len(steps):  # not of a point that has diverged before
+                    means.append(_draw(axes, steps, values, label=label, **look))
+            if shown is bounds and means:  # the first steps would squeeze the rest
                 axes.set_ylim(bottom=min(np.min(mean[len(mean) // 10 :]) for mean in means))
             if shown is variances:
                 axes.set_yscale("log")
-            axes.set(title=title, xlabel="steps")
-            axes.legend(fontsize=8)
+            axes.set(title=f"{title}\n{point_text(point)}" if point else title, xlabel="steps")
+            if means:
+                axes.legend(fontsize=8)
         latents, hidden = (str(plain(config.model[name]))[1:-1] or "none" for name in ("latents", "hidden"))
         dataset = palette.own_name(config["dataset"]["name"])
         figure.suptitle(f"{own.name} on {dataset}, latents {latents}, hidden {hidden}", fontsize=10)
@@ -85,9 +98,9 @@ def _draw(axes: Axes, steps: np.ndarray, values: np.ndarray, **style: Any) -> np
     return mean
 
 
-def draw_samples(run_dir: RunDir, prepared: Prepared, state: State) -> None:
-    """`samples.png` of the first seed: test images, their reconstructions, and samples of the prior."""
-    model, params = prepared.model, jax.tree.map(lambda leaf: leaf[0], state.params)
+def draw_samples(run_dir: RunDir, prepared: Prepared, params: dict) -> None:
+    """`samples.png` of a member's parameters: test images, their reconstructions, and samples of the prior."""
+    model = prepared.model
     binarize_key, encode_key, prior_key = jax.random.split(jax.random.key(0), 3)
     images = prepared.dataset.test[:COLUMNS]
     x = data.binarize(binarize_key, jnp.asarray(images), prepared.config["dataset"]["binarization"])

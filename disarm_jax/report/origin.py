@@ -117,15 +117,16 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def read_evaluations(folder: pathlib.Path) -> tuple[Evaluation, ...]:
-    """What `--mode eval` has left in a run directory, files that are damaged left out."""
+def read_evaluations(folder: pathlib.Path, point: int | None = None) -> tuple[Evaluation, ...]:
+    """What `--mode eval` has left in a run directory, of one point of a grid; files that are damaged left out."""
     found = []
     for file in sorted(folder.glob("evaluation_*_samples.json")):
-        with contextlib.suppress(KeyError, TypeError, ValueError):
+        with contextlib.suppress(IndexError, KeyError, TypeError, ValueError):
             results = _read(file)
+            found_here = results if point is None else results["points"][point]
             metrics = {
                 name: (float(metric["mean"]), metric["stderr"], len(metric["seeds"]))
-                for name, metric in results["metrics"].items()
+                for name, metric in found_here["metrics"].items()
             }
             found.append(Evaluation(int(results["step"]), metrics))
     return tuple(found)

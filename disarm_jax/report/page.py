@@ -224,7 +224,7 @@ def _code(run: Run) -> str:
 
 def _run_row(run: Run) -> str:
     """A run in one line: what it is and where it comes from."""
-    texts = [run.path.name, _what(run.config), _state(run), _code(run), run.started[:10], run.precision]
+    texts = [run.name, _what(run.config), _state(run), _code(run), run.started[:10], run.precision]
     cells = "".join(f"<td>{escape(text or '–')}</td>" for text in (*texts, "; ".join(run.devices)))
     return f"<tr>{cells}</tr>"
 
@@ -243,20 +243,21 @@ def _run(run: Run) -> str:
         "device": "; ".join(run.devices) or unknown,
         "precision": run.precision or "not recorded",
         "data": ", ".join(f"{split} {value[:12]}…" for split, value in run.data_sums.items()) or unknown,
-        "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation",
-        "speed": _speed(run.step_time, len(run.config["seeds"])) if run.step_time else "–",
+        "time": f"{run.seconds('train'):,.0f} s of training, {run.seconds('evaluate'):,.0f} s of evaluation"
+        + (", all points together" if run.point else ""),
+        "speed": _speed(run.step_time, run.num_members) if run.step_time else "–",
     }
     for step, metrics in run.evaluations:
         for metric, (mean, stderr, _) in metrics.items():
             facts[f"{bound_title(metric)}, step {step:,}"] = tables.number(mean, stderr)
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
     fields = "\n".join(f"{field} = {value!r}" for field, value in sorted(flat(run.config)))
-    title = f"<b>{escape(run.path.name)}</b>: {escape(f'{_what(run.config)}, {_state(run)}')}"
+    title = f"<b>{escape(run.name)}</b>: {escape(f'{_what(run.config)}, {_state(run)}')}"
     config = _folded("config", f"<pre>{escape(fields)}</pre>")
     return f'<details class="run"><summary>{title}</summary><dl>{listed}</dl>{config}</details>'
 
 
-def _speed(time: StepTime, seeds: int) -> str:
+def _speed(time: StepTime, num_members: int) -> str:
     """Steps per second with the range by the quartiles over chunks."""
-    rates = [1 / seconds / seeds for seconds in (time.median, time.high, time.low)]
+    rates = [1 / seconds / num_members for seconds in (time.median, time.high, time.low)]
     return "{:,.0f} steps/s ({:,.0f} to {:,.0f}), all seeds together".format(*rates)

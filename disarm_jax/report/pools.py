@@ -71,7 +71,7 @@ class Pool(NamedTuple):
         """What to know of the code behind the values of a metric; nothing if all are made by the same code."""
         counted = list({run.path: run for run in self.sources.get(metric, {}).values()}.values())
         remarks = [
-            f"{run.path.name} was continued by other code: {listed_codes(run.codes)}"
+            f"{run.name} was continued by other code: {listed_codes(run.codes)}"
             for run in counted
             if len(run.codes) > 1
         ]
@@ -80,8 +80,8 @@ class Pool(NamedTuple):
         for seed, source in self.sources.get(metric, {}).items():
             others = [run for run in self.runs if run is not source and seed in run.config["seeds"]]
             if differing_codes(run.codes[-1] for run in (source, *others)):
-                rest = ", ".join(f"{run.path.name} ({run.codes[-1]})" for run in others)
-                remarks.append(f"seed {seed} counts from {source.path.name} ({source.codes[-1]}), not from {rest}")
+                rest = ", ".join(f"{run.name} ({run.codes[-1]})" for run in others)
+                remarks.append(f"seed {seed} counts from {source.name} ({source.codes[-1]}), not from {rest}")
         return tuple(remarks)
 
     def value(self, metric: str) -> Value | None:
@@ -162,7 +162,7 @@ def pool_runs(runs: Iterable[Run]) -> list[Pool]:
 def _precedence(run: Run) -> tuple:
     """The longest run first, then one whose code is known, then one whose code is that of a commit, then the name."""
     code = run.codes[-1]
-    return -run.step, code.commit is None, bool(code.dirty), run.path.name
+    return -run.step, code.commit is None, bool(code.dirty), run.name
 
 
 def _series(runs: Sequence[Run]) -> tuple[dict[str, dict[int, dict[int, float]]], dict[str, dict[int, Run]]]:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from disarm_jax.experiment.fields import flat, plain
+from disarm_jax.experiment.fields import ConfigError, flat, plain
+from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
 from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
 
@@ -27,11 +28,11 @@ class StepTime(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run directory, finished or not.
+    """One run directory, finished or not, or one point of its grid.
 
     Attributes:
       path: as found.
-      config: resolved.
+      config: resolved; of a point, as if it had been trained alone.
       rows: of metrics.jsonl, each with step, seed and metrics.
       timings: rows of timings.jsonl.
       summary: contents of summary.json, {} before the run has ended.
@@ -39,6 +40,8 @@ class Run(NamedTuple):
       evaluations: what `--mode eval` has found.
       finished: whether it has made all its steps.
       samples: the picture of samples, None if there is none.
+      num_members: of its program, one for each seed and point.
+      point: of a grid, in words; empty for a whole run.
     """
 
     path: pathlib.Path
@@ -50,6 +53,13 @@ class Run(NamedTuple):
     evaluations: tuple[Evaluation, ...]
     finished: bool
     samples: pathlib.Path | None
+    num_members: int
+    point: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the directory, with the point of a grid."""
+        return f"{self.path.name} ({self.point})" if self.point else self.path.name
 
     @property
     def step(self) -> int:
@@ -103,21 +113,21 @@ class Run(NamedTuple):
         found = [row["seconds"] / row["steps"] for row in self.timings if row["what"] == "train"]
         if not found:
             return None
-        low, median, high = np.quantile(found, (0.25, 0.5, 0.75)) / len(self.config["seeds"])
+        low, median, high = np.quantile(found, (0.25, 0.5, 0.75)) / self.num_members
         return StepTime(float(median), float(low), float(high))
 
     def seconds(self, what: str) -> float:
-        """The time spent on everything with this word in its name: "train" or "evaluate"."""
+        """The time that the program spent on everything with this word in its name: "train" or "evaluate"."""
         return sum(row["seconds"] for row in self.timings if what in row["what"])
 
 
 def read_runs(folders: Iterable[str | os.PathLike]) -> tuple[list[Run], list[str]]:
-    """All run directories below some folders, each once, and a line for each that cannot be read."""
+    """All run directories below some folders, each once, point by point; and a line for each that cannot be read."""
     found = {path.resolve(): path for folder in folders for path in _run_paths(pathlib.Path(folder).expanduser())}
     runs, problems = [], []
     for path in sorted(found.values()):
         try:
-            runs.append(read_run(path))
+            runs += by_point(read_run(path))
         except RunDirError as error:
             problems.append(str(error))
     return runs, problems
@@ -149,13 +159,27 @@ def read_run(path: pathlib.Path) -> Run:
         finished = config["steps"] in (run_dir.done_steps(), (summary or {}).get("steps"))
         samples = run_dir.samples if run_dir.samples.is_file() else None
         entries, evaluations = read_entries(path / "run.json"), read_evaluations(path)
-        run = Run(path, config, rows, timings, summary or {}, entries, evaluations, finished, samples)
+        num_members = len(members_of(config))
+        run = Run(path, config, rows, timings, summary or {}, entries, evaluations, finished, samples, num_members)
         _ = run.devices, run.command, run.data_sums, run.codes, run.step_time, run.seconds("")  # made of other files
     except OSError as error:
         raise RunDirError(f"{path} cannot be read: {error.strerror}") from error
-    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
+    except (ArithmeticError, AttributeError, ConfigError, KeyError, TypeError) as error:
         raise RunDirError(f"{path} is damaged: {type(error).__name__}: {error}") from error
     return run
+
+
+def by_point(run: Run) -> list[Run]:
+    """A run for each point of a grid, as if it had been trained alone; a run without a grid as it is."""
+    if not run.config["grid"]:
+        return [run]
+    found = []
+    for number, point in enumerate(points_of(run.config)):
+        rows = [{name: row[name] for name in row if name != "point"} for row in run.rows if row.get("point") == number]
+        own = {"config": plain(at_point(run.config, point)), "rows": rows, "point": point_text(point)}
+        evaluations, samples = read_evaluations(run.path, number), None if number else run.samples
+        found.append(run._replace(**own, evaluations=evaluations, samples=samples))
+    return found
 
 
 def _check(config: Any) -> None:

@@ -244,7 +244,7 @@ def other_rows(pools: Sequence[Pool]) -> list[list[str]]:
     """The bounds of runs that stand in no table, in the order of `OTHER_HEADER`; by data set, model and steps."""
     found = []
     for pool, name in _named(pools):
-        names = ", ".join(run.path.name for run in pool.runs)
+        names = ", ".join(run.name for run in pool.runs)
         metrics = [metric for metric in pool.series if metric.startswith(("train_", "test_"))]
         for metric in metrics:
             value = pool.value(metric)
@@ -264,7 +264,7 @@ def evaluation_rows(pools: Sequence[Pool]) -> list[list[str]]:
         for run in pool.runs:
             for step, metrics in run.evaluations:
                 for metric, (mean, stderr, seeds) in metrics.items():
-                    texts = [bound_title(metric), number(mean, stderr), str(seeds), run.path.name]
+                    texts = [bound_title(metric), number(mean, stderr), str(seeds), run.name]
                     found.append((step, _other_row(pool, name, step, *texts)))
     return _sorted(found)
 

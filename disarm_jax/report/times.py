@@ -76,13 +76,13 @@ def _work(pool: Pool) -> tuple:
 
 
 def step_times(pool: Pool) -> dict[tuple[str, int], StepTime]:
-    """Times of a step by device and seeds at a time: of runs on one quiet device that measure no other estimators."""
+    """Times of a step by device and runs at a time: of runs on one quiet device that measure no other estimators."""
     times = {}
     for run in pool.runs:
         measures = (run.config.get("variance") or {}).get("estimators")
         time = run.step_time
         if time and len(run.devices) == 1 and not measures and time.spread <= STEADY:
-            times.setdefault((run.devices[0], len(run.config["seeds"])), time)
+            times.setdefault((run.devices[0], run.num_members), time)
     return times
 
 

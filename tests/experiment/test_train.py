@@ -324,3 +324,28 @@ def test_the_objective_rises(tmp_path):
     train(config, tmp_path / "run")
     objective = [row["objective"] for row in RunDir(tmp_path / "run").read_metrics() if "objective" in row]
     assert objective[-1] > objective[0] + 0.5
+
+
+def test_a_loop_that_is_unrolled_and_one_that_is_traced(tmp_path, quick_compile):
+    """Unrolled, the same steps but for rounding, also of a chunk that is no multiple; the trace changes no bit."""
+    short = {"eval.train_every": 20, "eval.test_every": 20, "eval.test_samples": 1, "writers": ()}
+    train(tiny_config(tmp_path, **short), tmp_path / "run")
+    train(tiny_config(tmp_path, **short, unroll=3), tmp_path / "unrolled")
+    train(tiny_config(tmp_path, **short), tmp_path / "traced", profile=tmp_path / "trace")
+    usual, unrolled, traced = (load_run(tmp_path / name).state for name in ("run", "unrolled", "traced"))
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    jax.tree.map(close, unrolled, usual)
+    jax.tree.map(np.testing.assert_array_equal, traced, usual)
+    same = lambda file: (tmp_path / "traced" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
+    assert all(map(same, ("metrics.jsonl", "config.json")))
+    (trace,) = (tmp_path / "trace").rglob("*.xplane.pb")
+    content = trace.read_bytes()
+    assert b"dot" in content  # what the program did
+    assert not list((tmp_path / "run").rglob("*.xplane.pb"))
+
+
+def test_a_profile_needs_a_second_chunk(tmp_path, quick_compile):
+    """A run of one chunk, which would only show the compiler at work, leaves no trace."""
+    short = {"steps": 5, "eval.train_every": 5, "eval.test_every": 5, "eval.test_samples": 1, "writers": ()}
+    train(tiny_config(tmp_path, **short), tmp_path / "run", profile=tmp_path / "trace")
+    assert not (tmp_path / "trace").exists()

@@ -12,6 +12,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.load import make_experiment
 from scripts import benchmark_cases as cases
+from scripts import benchmark_torch
 from scripts.benchmark import Timing, in_turn, paired_ratios, timing
 from scripts.benchmark_figure import draw
 from scripts.benchmark_table import as_markdown, targets
@@ -86,6 +87,39 @@ def test_a_case_trains():
     assert training.xla_flops > cases.flops_by_hand(config)
 
 
+def test_the_reference_for_pytorch_is_a_gradient():
+    """Against differences of the loss along the gradient of decoder and prior, at the same samples."""
+    config = cases.config_of("elbo_nonlinear", model__latents=(3,), model__hidden=(4,), batch_size=2)
+    found = cases.reference(config)
+    assert found["pair"].shape == (2, 2, 3)
+    assert {f"encoder/{n}/kernel" for n in range(2)} <= found.keys()
+    assert found.keys() >= {f"expected/{name}" for name in found if name.partition("/")[0] in ("encoder", "prior")}
+    bernoulli = lambda logits, b: np.sum(b * logits - np.logaddexp(0, logits), -1)
+
+    def loss(prior, bias):
+        hidden = (2 * found["fresh"] - 1) @ found["decoder/0/kernel"] + found["decoder/0/bias"]
+        pixels = np.where(hidden > 0, hidden, 0.3 * hidden) @ found["decoder/1/kernel"] + bias
+        return -np.mean(bernoulli(pixels, found["x"]) + bernoulli(prior, found["fresh"]))
+
+    prior, bias = (found[name].astype(np.float64) for name in ("prior", "decoder/1/bias"))
+    grads = found["expected/prior"], found["expected/decoder/1/bias"]
+    ahead, behind = (loss(prior + h * grads[0], bias + h * grads[1]) for h in (1e-3, -1e-3))
+    np.testing.assert_allclose((ahead - behind) / 2e-3, sum(np.sum(g**2) for g in grads), rtol=1e-3)
+    json.dumps({name: array.tolist() for name, array in found.items()}, allow_nan=False)
+
+
+@pytest.mark.parametrize("version", benchmark_torch.VERSIONS)
+@pytest.mark.parametrize("file", ["elbo_linear", "elbo_nonlinear"])
+def test_pytorch_computes_the_same(file, version):
+    """Where PyTorch is installed, which is no requirement."""
+    pytest.importorskip("torch")
+    case = cases.reference(cases.config_of(file, batch_size=5))
+    benchmark_torch.Step(case, version).check(case)
+    case["expected/decoder/0/bias"][0] += 1
+    with pytest.raises(AssertionError, match="decoder/0/bias"):
+        benchmark_torch.Step(case, version).check(case)
+
+
 def test_timings():
     runs = iter([3.0, 1.0, 2.0, 5.0, 4.0])
     assert in_turn({"a": lambda: next(runs)}, 5) == {"a": Timing(3.0, 1.0)}
@@ -134,7 +168,13 @@ def test_the_table_says_what_was_met(tmp_path):
     verdicts = {target.what: target.measured for target in targets(results | {"steps": results["steps"] + deep})}
     assert verdicts["T layers: time per T + 1 rows, 4 over 2 layers"] == pytest.approx(2 * 3 / 5)
     assert verdicts["T layers: time per operation by hand, 4 over 2 layers"] == pytest.approx(2 * 94.08 / 150)
+    pytorch = {"version": "2", "steps": {"linear": {"ours": 1e-3, "eager, 1 core": 3e-3, "compiled, 2 cores": 1.7e-3}}}
+    beside = as_markdown(results | {"torch": pytorch})
+    assert "| linear | disarm | 1.00 | 0.01 | 1000 | 94 | 104 | 2.00 | 2.0 | 1.5 | 1.70 × |" in beside
+    assert "| PyTorch's step over ours, linear | 1.7 | ≥ 2.2 | not met |" in beside
+    assert "| linear | eager, 1 core | 3.00 |" in beside
     table = as_markdown(results)
+    assert "PyTorch's" not in table
     assert "| linear | relax | 3.00 | 0.01 | 333 | 94 | 104 | 2.00 | 2.0 | 1.5 |" in table
     assert "| 1 seed per core, one process | 1.05 | 1905 |" in table
     draw(results, tmp_path / "figure.png")
