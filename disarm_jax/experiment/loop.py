@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from disarm_jax.data.types import SPLITS
@@ -154,7 +155,7 @@ def train(
             seconds = time.monotonic() - max(chunk.begin, reported_at)
             for line in note_diverged(metrics, config, diverged):
                 progress.say(line)
-            recorder.metrics(chunk.step, named_metrics(metrics, prepared, chunk.step), diverged)
+            recorder.metrics(chunk.step, named_metrics(metrics, prepared) | rates[chunk.step], diverged)
             rate = {"steps": chunk.length, "steps_per_second": round(chunk.length / seconds, 2)}
             recorder.timing(chunk.step, "train", seconds, **rate)
             objective = living_mean(metrics.objective, members, diverged)
@@ -163,7 +164,7 @@ def train(
 
         # --- The loop.
         programs: dict[int, Callable] = {}
-        bound_of = bounds_of(prepared, axis)
+        bound_of, rates = bounds_of(prepared, axis), learning_rates(config, step)
         pending, reported_at, dispatched = None, 0.0, 0
         if step:  # it may have been killed in the middle of an evaluation
             on_record = {name for row in run_dir.read_metrics() if row["step"] == step for name in row}
@@ -277,17 +278,30 @@ def living_mean(values: Any, members: Sequence[Member], diverged: Collection[Mem
     return float(np.mean([value for value, member in zip(values, members, strict=True) if member not in diverged]))
 
 
-def named_metrics(metrics: ChunkMetrics, prepared: Prepared, step: int) -> dict[str, Any]:
-    """The columns of metrics.jsonl that a chunk fills which has ended at a step."""
+def learning_rates(config: Config, begin: int) -> dict[int, dict[str, np.ndarray]]:
+    """The learning rates of all members by the steps behind `begin` that are logged, and by column.
+
+    They are computed before the loop, since a schedule runs on the devices and would wait for the chunk that they are
+    busy with.
+    """
+    steps = [*range(begin + config.log_every - begin % config.log_every, config.steps, config.log_every), config.steps]
+    configs, columns = [at_point(config, point) for point in points_of(config)], {}
+    for group in GROUPS:
+        rates = []
+        for rate in (schedule_of(point.optimizer[group]) for point in configs):
+            with jax.numpy_dtype_promotion("standard"):  # schedules mix integers and floats
+                found = jax.vmap(rate)(jnp.asarray(steps)) if callable(rate) else rate
+            rates.append(np.broadcast_to(np.asarray(found, np.float64), len(steps)))
+        columns[f"learning_rate/{group}"] = np.repeat(np.stack(rates, axis=1), len(config.seeds), axis=1)
+    return {step: {name: rows[n] for name, rows in columns.items()} for n, step in enumerate(steps)}
+
+
+def named_metrics(metrics: ChunkMetrics, prepared: Prepared) -> dict[str, Any]:
+    """The columns of metrics.jsonl that a chunk fills."""
     values: dict[str, Any] = {"objective": metrics.objective}
     variances = zip(prepared.experiment.labels, metrics.gradient_variance, strict=True)
     for number, (label, variance) in enumerate(variances):
         values[f"gradient_variance/{label}" if number else "gradient_variance"] = variance
-    configs = [at_point(prepared.config, point) for point in points_of(prepared.config)]
-    for group in GROUPS:
-        rates = [schedule_of(config.optimizer[group]) for config in configs]
-        now = [cast(Any, rate)(step) if callable(rate) else rate for rate in rates]
-        values[f"learning_rate/{group}"] = np.repeat(np.array(now, np.float64), len(prepared.config.seeds))
     return values | metrics.at_end
 
 

@@ -15,7 +15,7 @@ from tiny import tiny_config
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
-from disarm_jax.experiment import devices, evaluate, loop
+from disarm_jax.experiment import build, devices, evaluate, loop
 from disarm_jax.experiment.config import ConfigError, resolve, versioned
 from disarm_jax.experiment.load import load_run, prepare
 from disarm_jax.experiment.loop import train
@@ -349,3 +349,20 @@ def test_a_profile_needs_a_second_chunk(tmp_path, quick_compile):
     short = {"steps": 5, "eval.train_every": 5, "eval.test_every": 5, "eval.test_samples": 1, "writers": ()}
     train(tiny_config(tmp_path, **short), tmp_path / "run", profile=tmp_path / "trace")
     assert not (tmp_path / "trace").exists()
+
+
+def test_learning_rates_are_known_before_the_loop(tmp_path):
+    changes = {
+        "steps": 25,
+        "log_every": 10,
+        "checkpoint.every": 10,
+        "optimizer.encoder.schedule": "cosine",
+        "seeds": (0, 1),
+    }
+    config = resolve(tiny_config(tmp_path, **changes))
+    found = loop.learning_rates(config, 10)
+    assert list(found) == [20, 25]
+    for step, columns in found.items():
+        rate = build.schedule_of(config.optimizer.encoder)
+        np.testing.assert_allclose(columns["learning_rate/encoder"], np.full(2, rate(step)), rtol=1e-6)
+        np.testing.assert_array_equal(columns["learning_rate/prior"], np.full(2, config.optimizer.prior.learning_rate))
