@@ -12,7 +12,8 @@ class ReadExamples(griffe.Extension):
     """Rewrites each docstring before it is parsed."""
 
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
-        """Names the section as griffe does, and fences doctests outside of it."""
+        """Names the section as griffe does, fences doctests outside of it, sets advice apart."""
         if obj.docstring is not None:
             text = obj.docstring.value.replace("\nExample:\n", "\nExamples:\n")
+            text = re.sub(r"^(Paper|Advice): ", r"\n*\1:* ", text, flags=re.MULTILINE)
             obj.docstring.value = DOCTEST.sub(lambda match: f"```pycon\n{match[0]}\n```", text)
