@@ -1,7 +1,7 @@
-"""Discrete gradients in JAX: low-variance gradients through binary and categorical variables, DisARM and its relatives.
+"""Discrete gradients in JAX: low-variance gradients through binary and categorical variables, by DisARM and others.
 
-Two doors: `sample(key, logits)` is a hard sample with a biased gradient, for the middle of a network; `expectation(est)`
-estimates E f(b) with an unbiased gradient, for any function f of bits.
+Two doors: `sample(key, logits)` is a hard sample with a biased gradient, for the middle of a network;
+`expectation(est)` estimates E f(b) with an unbiased gradient, for any function f of bits.
 
 At this level are the estimators of the paper, those we recommend, and what to do with an estimator. What else is where:
 
@@ -9,7 +9,7 @@ At this level are the estimators of the paper, those we recommend, and what to d
 - `categorical` has the same for classes; `subsets` is for exactly k of n.
 - `formulas` has the estimators as arrays in and arrays out; `bernoulli` samples and probabilities.
 - `disarm_jax.models`, `.objectives` and `.data` have the paper's VAEs, bounds and data sets; `.experiment` trains them,
-  `.sweep` launches many runs, `.report` compares them with the paper. They need `pip install "disarm_jax[experiments]"`.
+  `.sweep` launches many runs, `.report` compares them with the paper. They need the extra `experiments`.
 """
 
 import warnings
