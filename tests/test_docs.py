@@ -174,6 +174,10 @@ def test_numbers_of_the_paper_are_those_of_the_report():
             rf"^\| (\w+) (\w+) \| `(\w+)` \| {number} \|(?:[^|]*\|)? {number} \|", PAGES[page], re.MULTILINE
         )
     assert len(rows) >= 14
+    verdict = (ROOT / "results/paper/verdict.md").read_text(encoding="utf-8")
+    match, comparable = re.search(r"^- (\d+) of (\d+) comparable numbers within 2 ", verdict, re.MULTILINE).groups()
+    assert f"{match} of the {comparable} numbers" in PAGES["README.md"]
+    assert f"{match} of {comparable} comparable numbers" in PAGES["docs/results.md"]
     for model, dataset, estimator, *numbers in rows:
         for metric, said in zip(("train_elbo", "test_100_sample_bound"), (numbers[:3], numbers[3:]), strict=True):
             cell = cells[datasets[dataset], model, estimator, metric]
