@@ -1,9 +1,15 @@
-"""Low-variance gradients for binary and categorical latent variables: DisARM and relatives as pure JAX functions.
+"""Discrete gradients in JAX: low-variance gradients through binary and categorical variables, by DisARM and others.
 
-Here are the estimators of the paper, those we recommend, and what to do with an estimator. All others are made by
-`make_estimator(name)`; `estimator_names()` lists them. `sample` is a hard sample for the middle of a network, with a
-biased gradient. `categorical` has the same for classes, `subsets` is for exactly k of n, `formulas` has the estimators
-as arrays in and arrays out, `bernoulli` the distribution.
+Two doors: `sample(key, logits)` is a hard sample with a biased gradient, for the middle of a network;
+`expectation(est)` estimates E f(b) with an unbiased gradient, for any function f of bits.
+
+At this level are the estimators of the paper, those we recommend, and what to do with an estimator. What else is where:
+
+- `make_estimator(name)` makes any estimator, `estimator_names()` lists them, `estimator_info(name)` has their facts.
+- `categorical` has the same for classes; `subsets` is for exactly k of n.
+- `formulas` has the estimators as arrays in and arrays out; `bernoulli` samples and probabilities.
+- `disarm_jax.models`, `.objectives` and `.data` have the paper's VAEs, bounds and data sets; `.experiment` trains them,
+  `.sweep` launches many runs, `.report` compares them with the paper. They need the extra `experiments`.
 """
 
 import warnings

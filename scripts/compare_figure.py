@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -52,20 +53,25 @@ def draw_comparison(point: dict[str, Any], file: pathlib.Path) -> None:
     beyond = textwrap.fill(f"beyond (time, variance): {'; '.join(beyond)}", 95) if far else ""
     xlabel = f"time of an estimate ÷ that of {reference}; crosses are biased\n{beyond}".rstrip()
     ax.set(xlabel=xlabel, ylabel=f"variance of the encoder's gradient ÷ that of {reference}")
-    _write_labels(ax, labels)
+    write_labels(ax, labels)
     figure.savefig(file)
 
 
-def _write_labels(ax: Axes, labels: list[tuple[str, float, float, str]]) -> None:
-    """Names beside their points, each in the nearest place where it covers no point and no name before it."""
+def write_labels(
+    ax: Axes,
+    labels: list[tuple[str, float, float, str]],
+    others: Iterable[tuple[float, float]] = (),
+    fontsize: float = 7,
+) -> None:
+    """Names beside their points, each in the nearest place where it covers no point, of `others` too, and no name."""
     figure = ax.figure
     figure.draw_without_rendering()  # settles where the points are
     scale, inside = figure.dpi / 72, ax.get_window_extent()
-    points = [ax.transData.transform((x, y)) for _, x, y, _ in labels]
+    points = [ax.transData.transform(point) for point in [*others, *((x, y) for _, x, y, _ in labels)]]
     taken = [Bbox.from_bounds(x - 3 * scale, y - 3 * scale, 6 * scale, 6 * scale) for x, y in points]
     for label, x, y, color in sorted(labels, key=lambda entry: -entry[2]):
         place = {"xytext": (0, 0), "textcoords": "offset points", "va": "bottom"}
-        text = ax.annotate(label, (x, y), **place, fontsize=7, color=color)
+        text = ax.annotate(label, (x, y), **place, fontsize=fontsize, color=color)
         size, at = text.get_window_extent(), ax.transData.transform((x, y))
         for dx, dy in _OFFSETS:  # of the nearer edge of the text from the point, in points
             left = at[0] + scale * dx - (size.width if dx < 0 else size.width / 2 if dx == 0 else 0)

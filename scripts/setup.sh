@@ -19,11 +19,11 @@ fi
 
 # The stamp is written last, so that an interrupted installation is made again.
 stamp=.venv/installed
-wanted=$(cat requirements.txt setup.py | sha256sum)
+wanted=$(cat requirements.txt pyproject.toml | sha256sum)
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
     echo "setup: installing into .venv (about a minute)"
     [ -x .venv/bin/python ] || "$python" -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
     echo "$wanted" >"$stamp"
 fi

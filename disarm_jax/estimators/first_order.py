@@ -111,7 +111,8 @@ def _trace(f: Callable, args: tuple) -> tuple[Any, Callable]:
 def _varying_axes(x: Any) -> frozenset:
     """Returns the mesh axes of `jax.shard_map` over which x varies; releases of JAX differ in where they write that."""
     kind = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
-    return getattr(getattr(kind, "manual_axis_type", kind), "varying", getattr(kind, "vma", frozenset()))
+    axes = getattr(getattr(kind, "manual_axis_type", kind), "varying", getattr(kind, "vma", None))
+    return axes or frozenset()  # of a ShapeDtypeStruct JAX 0.6.2 says None
 
 
 def _vary(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:

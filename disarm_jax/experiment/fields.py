@@ -185,7 +185,7 @@ _RELAX = "RELAX's η (f + r) with r of the layer before and z; image: η f + r, 
 FIELDS: dict[str, Any] = {
     "dataset": {
         "name": Field("mnist", _named(*data.dataset_names()), ", ".join(data.dataset_names()) + _WITH_MODULE),
-        "source": Field("auto", _NAME, "where it is taken from, see the README"),
+        "source": Field("auto", _NAME, "where it is taken from, see docs/data.md"),
         "data_dir": Field(None, _optional(_PATH), "of the cached files; None: DISARM_DATA_DIR or ~/.cache/disarm_jax"),
         "path": Field(None, _optional(_PATH), "of the npz file, or of original files outside data_dir"),
         "binarization": Field("dynamic", one_of(*MODES), ", ".join(MODES)),

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disarm_jax import data
-from disarm_jax.data.types import Progress
+from disarm_jax.data.bar import Bar
 from disarm_jax.experiment.build import (
     EstimatorSpec,
     estimator_builder,
@@ -53,7 +52,8 @@ def prepare(config: Config) -> Prepared:
       ConfigError: if the data does not fit the config.
       DataError: if there is no data.
     """
-    dataset = load_dataset(config.dataset, _say_once())
+    with Bar() as progress:
+        dataset = load_dataset(config.dataset, progress)
     if config.batch_size > len(dataset.train):
         accepted = f"at most the number of training images of {config.dataset.name}, {len(dataset.train)}"
         raise ConfigError(f"batch_size is {config.batch_size}; accepted: {accepted}")
@@ -104,18 +104,6 @@ def _estimate(experiment: Experiment, build: Callable, seed: Any) -> tuple[jax.A
     logits, est = distribution(x, layers), build(x)
     out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
     return out.value, out.grad, logits
-
-
-def _say_once() -> Progress:
-    """Says what is being done to the data when it takes more than reading the cached file."""
-    printed = set()
-
-    def progress(what: str, done: int, total: int) -> None:
-        if what not in printed:
-            printed.add(what)
-            print(what, file=sys.stderr)
-
-    return progress
 
 
 def _make_model(config: Mapping[str, Any], train_mean: np.ndarray) -> Any:

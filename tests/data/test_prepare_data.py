@@ -6,6 +6,7 @@ import sys
 
 from absl import flags
 
+from disarm_jax.data.bar import Bar
 from scripts import prepare_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,7 +30,18 @@ def test_it_prints_where_it_put_what(small_mnist, tmp_path, capfd):
     assert "order of the original idx files" in out
     assert "train          12 images of 784 pixels, sha256 " in out
     assert f"written to {tmp_path}/mnist.npz" in out
-    assert "unpacking train-images-idx3-ubyte.gz: 100%" in err
+    assert err.splitlines() == [f"unpacking {file.name}" for file in small_mnist.files]
+
+
+def test_on_a_terminal_there_are_bars(capfd, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with Bar() as progress:
+        for done in (0, 3, 10):
+            progress("downloading a", done, 10)
+        progress("unpacking a", 2, 4)
+    err = capfd.readouterr().err
+    assert "downloading a: 100%" in err
+    assert "unpacking a:  50%" in err
 
 
 def test_errors_are_one_message_without_a_traceback(tmp_path):

@@ -298,10 +298,10 @@ def test_times_of_training_and_evaluation_are_told_apart(finished):
     np.testing.assert_allclose(times["steps_per_second"] * kinds["train"], 20)
 
 
-def test_a_run_is_loaded_as_the_readme_says(finished):
-    """The README's lines, with this run's directory in the place of its own."""
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    blocks = re.findall(r"^```python notest\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+def test_a_run_is_loaded_as_the_docs_say(finished):
+    """The lines of docs/train.md, with this run's directory in the place of its own."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/train.md").read_text()
+    blocks = re.findall(r"^```python notest\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (lines,) = [block for block in blocks if "load_run" in block]
     names = {}
     exec(lines.replace("runs/quickstart", str(finished.run_dir.path)), names)
