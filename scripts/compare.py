@@ -49,6 +49,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
     options = {"flag_values": values}
     flags.DEFINE_multi_string("workdir", None, "A run directory; repeatable.", required=True, **options)
+    flags.DEFINE_bool("allow_imports", False, "Import the custom parts that a run's config names.", **options)
     flags.DEFINE_list("steps", [], "Steps whose checkpoints to use; default the newest.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators; default all.", **options)
     flags.DEFINE_string("out", "runs/compare", "Folder for table, JSON and figures.", **options)
@@ -68,7 +69,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if bad:
             raise ConfigError(f"--steps: {bad[0]!r} is no step; accepted: numbers, as in 1000,50000")
         steps = [int(step) for step in values.steps] or [None]
-        runs = [load_run(workdir, step) for workdir in values.workdir for step in steps]
+        allow = values.allow_imports
+        runs = [load_run(workdir, step, allow_imports=allow) for workdir in values.workdir for step in steps]
         labels = [chosen_estimators(run, values.estimators) for run in runs]
         budget = Budget(values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
         out = pathlib.Path(values.out)

@@ -18,10 +18,10 @@ from jax import lax
 
 import disarm_jax as dj
 from disarm_jax.analysis.at_checkpoint import builder_of, fixed_batch, measure, split_names, tunables_of
-from disarm_jax.experiment.build import load_dataset, parse_estimator
+from disarm_jax.experiment.build import parse_estimator
 from disarm_jax.experiment.config import ConfigError, check_measured
 from disarm_jax.experiment.fields import is_import_path, plain
-from disarm_jax.experiment.load import Run
+from disarm_jax.experiment.load import Run, load_images
 from disarm_jax.experiment.step import draw_gradients
 from disarm_jax.report.times import evaluations_of
 
@@ -90,7 +90,7 @@ def measurer(run: Run, budget: Budget) -> Callable[[str], tuple[dict[str, Any], 
     Its row has `time` as a ratio to the reference, which is timed beside it; the mean of its logits' gradient comes
     with it.
     """
-    dataset = load_dataset(run.config.dataset)
+    dataset = load_images(run)
     # One fresh sample for decoder and prior under every estimator, so that the times differ by the estimators alone.
     params, objective = run.params[0], run.experiment.objective._replace(shared_samples=False)
     x, tune_key, draw_key = fixed_batch(run, dataset, 0, run.config.batch_size)

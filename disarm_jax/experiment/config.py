@@ -66,6 +66,28 @@ def resolve(config: Mapping[str, Any] | ConfigDict) -> Config:
     return Config(resolved)
 
 
+def imports_of(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fields of a config in which custom parts are named, to be imported, and their names."""
+    named = []
+    for field, value in flat(config):
+        if field == "variance.estimators":
+            named += [(field, text.partition("(")[0]) for text in value]
+        elif field == "writers" or field.rpartition(".")[2] in ("name", "schedule"):
+            named += [(field, name) for name in (value if isinstance(value, list) else [value])]
+    return [(field, name) for field, name in named if is_import_path(name)]
+
+
+def refuse_imports(config: Mapping[str, Any], file: Any) -> None:
+    """Refuses a config from a file that names custom parts, which would be imported and called.
+
+    Raises:
+      ConfigError: which names the first of them and what allows it.
+    """
+    for field, name in imports_of(config):
+        allow = "to import it, if you trust the directory, add --allow_imports (in Python: allow_imports=True)"
+        raise ConfigError(f"{file}: {field} is {name!r}, code that the directory does not hold; {allow}")
+
+
 def is_bound(config: Mapping[str, Any]) -> bool:
     """Whether the objective is a bound of K samples: multisample, or a custom one with several samples."""
     objective = config["objective"]

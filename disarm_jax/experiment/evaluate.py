@@ -13,11 +13,11 @@ from jax import lax
 
 from disarm_jax import data
 from disarm_jax.data.types import SPLITS
-from disarm_jax.experiment.build import load_dataset
 from disarm_jax.experiment.devices import SeedAxis, one_cpu_device_per_core
-from disarm_jax.experiment.load import load_run
+from disarm_jax.experiment.load import load_images, load_run
 from disarm_jax.experiment.record import final_metrics
 from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.experiment.sizes import check_evaluation
 from disarm_jax.experiment.step import State, run_keys
 from disarm_jax.objectives import sampled_bound
 
@@ -89,19 +89,23 @@ def batches_at_once(platform: str) -> int:
     return 1 if platform == "cpu" else 20
 
 
-def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.Path, dict[str, Any]]:
+def evaluate_run(
+    workdir: str | os.PathLike, num_samples: int, *, allow_imports: bool = False
+) -> tuple[pathlib.Path, dict[str, Any]]:
     """The bounds of a run's newest checkpoint on all splits, with any number of samples.
 
     Args:
       workdir: the run directory, finished or not.
       num_samples: K, for every split.
+      allow_imports: as in `load_run`.
 
     Returns:
       The file in the run directory that was written, and its contents: step and metrics, as in `summary.json`.
     """
     one_cpu_device_per_core(len(RunDir(workdir).read_config().seeds))
-    run = load_run(workdir)
-    dataset = load_dataset(run.config.dataset)
+    run = load_run(workdir, allow_imports=allow_imports)
+    check_evaluation("--num_samples", num_samples, run.config.eval.batch_size, run.model.pixels)
+    dataset = load_images(run)
     axis = SeedAxis(len(run.config.seeds), jax.devices())
     state = axis.put(run.state)
     at_once = batches_at_once(axis.devices[0].platform)

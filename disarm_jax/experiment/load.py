@@ -2,7 +2,7 @@
 
 import functools
 import os
-import sys
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from disarm_jax import data
-from disarm_jax.data.types import Progress
+from disarm_jax.console import say
+from disarm_jax.data.types import SPLITS, Progress, sha256_of_arrays
 from disarm_jax.experiment.build import (
     EstimatorSpec,
     estimator_builder,
@@ -21,9 +22,13 @@ from disarm_jax.experiment.build import (
     make_optimizer,
     parse_estimator,
 )
-from disarm_jax.experiment.checkpoint import read_latest, read_step
-from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
+from disarm_jax.experiment.checkpoint import Saved, read_latest, read_step
+from disarm_jax.experiment.config import refuse_imports, resolve
+from disarm_jax.experiment.devices import check_jax_settings
+from disarm_jax.experiment.fields import Config, ConfigError, is_import_path, plain
+from disarm_jax.experiment.fingerprint import Record, array_sum, check_run, read_record
 from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.experiment.sizes import check_sizes
 from disarm_jax.experiment.step import GROUPS, Experiment, State, distribution, layers_and_f
 
 
@@ -33,6 +38,7 @@ class Prepared(NamedTuple):
     Attributes:
       config: resolved.
       dataset: the images.
+      image_sums: the sha256 of each split, computed when it was loaded.
       train_mean: `[pixels]`, mean of the training images, in [0, 1].
       model: the VAE.
       experiment: the config as functions of one seed.
@@ -40,19 +46,23 @@ class Prepared(NamedTuple):
 
     config: Config
     dataset: data.Dataset
+    image_sums: dict[str, str]
     train_mean: np.ndarray
     model: Any
     experiment: Experiment
 
 
 def prepare(config: Config) -> Prepared:
-    """Loads the data and makes the model of a resolved config.
+    """Loads the data and makes the model of a resolved config; makes no files.
 
     Raises:
-      ConfigError: if the data does not fit the config.
+      ConfigError: if the data does not fit the config, the run does not fit into memory, or JAX has a setting with
+        which nothing can be trained.
       DataError: if there is no data.
     """
+    check_jax_settings()
     dataset = load_dataset(config.dataset, _say_once())
+    check_sizes(config, dataset.train.shape[1])
     if config.batch_size > len(dataset.train):
         accepted = f"at most the number of training images of {config.dataset.name}, {len(dataset.train)}"
         raise ConfigError(f"batch_size is {config.batch_size}; accepted: {accepted}")
@@ -67,7 +77,8 @@ def prepare(config: Config) -> Prepared:
     model = _make_model(config.model, train_mean)
     experiment = make_experiment(config, model)
     _check_custom_parts(experiment)
-    return Prepared(config, dataset, train_mean, model, experiment)
+    sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
+    return Prepared(config, dataset, sums, train_mean, model, experiment)
 
 
 def make_experiment(config: Config, model: Any) -> Experiment:
@@ -112,7 +123,7 @@ def _say_once() -> Progress:
     def progress(what: str, done: int, total: int) -> None:
         if what not in printed:
             printed.add(what)
-            print(what, file=sys.stderr)
+            say(what)
 
     return progress
 
@@ -139,6 +150,8 @@ class Run(NamedTuple):
       step: of the checkpoint.
       state: all that was saved, every leaf with the seeds as its first axis.
       experiment: the config as functions of one seed.
+      record: what the checkpoint says of its run; None if older code has written it.
+      path: of the run directory.
     """
 
     model: Any
@@ -147,32 +160,64 @@ class Run(NamedTuple):
     step: int
     state: State
     experiment: Experiment
+    record: Record | None = None
+    path: pathlib.Path = pathlib.Path()
 
 
-def load_run(workdir: str | os.PathLike, step: int | None = None) -> Run:
+def load_run(workdir: str | os.PathLike, step: int | None = None, *, allow_imports: bool = False) -> Run:
     """A run from its directory, finished or not; its data set is not needed, and nothing is written.
+
+    The directory is data, perhaps someone else's: all of it is checked, and nothing that its config names is imported
+    unless the caller allows it.
 
     Args:
       workdir: the run directory.
       step: of the checkpoint; None for the newest that can be read.
+      allow_imports: whether custom parts, "package.module:name" in the config, may be imported and called.
 
     Raises:
       CheckpointError: if the checkpoint is not there or cannot be read.
-      RunDirError: if this is no run directory, or has no checkpoint yet.
+      ConfigError: if the config names custom parts, which are not allowed; or JAX's settings do not fit.
+      RunDirError: if this is no run directory, is damaged, or has no checkpoint yet.
     """
+    check_jax_settings()
     run_dir = RunDir(workdir)
     config = run_dir.read_config()
+    if not allow_imports:
+        refuse_imports(config, run_dir.config_file)
     try:
-        train_mean = np.load(run_dir.train_mean_file)
-    except (OSError, ValueError) as error:
-        raise RunDirError(
-            f"{run_dir.path} has not begun: {run_dir.train_mean_file.name} cannot be read ({error})"
-        ) from error
-    model = _make_model(config.model, train_mean)
-    experiment = make_experiment(config, model)
+        config = resolve(plain(config))
+        train_mean = run_dir.read_train_mean()
+        check_sizes(config, len(train_mean))
+        model = _make_model(config.model, train_mean)
+        experiment = make_experiment(config, model)
+    except ConfigError as error:
+        raise RunDirError(f"{run_dir.config_file}: {error}") from error
     like = jax.eval_shape(jax.vmap(experiment.init), np.asarray(config.seeds, np.uint32))
-    state = read_latest(run_dir.checkpoints, like) if step is None else read_step(run_dir.checkpoints, step, like)
-    if state is None:
+
+    def check(saved: Saved) -> None:
+        check_run(read_record(saved.record, run_dir.platform), config, saved.state, saved.step)
+
+    place = (run_dir.checkpoints, like, check)
+    found = read_latest(*place) if step is None else read_step(place[0], step, *place[1:])
+    if found is None:
         raise RunDirError(f"{run_dir.path} has no checkpoint yet")
+    record, state = read_record(found.record, run_dir.platform), found.state
+    if record is not None and record.train_mean != array_sum(train_mean):
+        raise RunDirError(f"{run_dir.train_mean_file} is damaged: it is not the mean that the checkpoint was made with")
     params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(config.seeds)))
-    return Run(model, params, config, int(state.step[0]), state, experiment)
+    return Run(model, params, config, found.step, state, experiment, record, run_dir.path)
+
+
+def load_images(run: Run) -> data.Dataset:
+    """The images of a run from `load_run`.
+
+    Raises:
+      DataError: if there are none.
+      RunDirError: if they are not those that it was trained with.
+    """
+    dataset = load_dataset(run.config.dataset)
+    if run.record is not None:
+        sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
+        RunDir(run.path).check_sums(run.record.images, sums)
+    return dataset

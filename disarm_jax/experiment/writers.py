@@ -12,7 +12,9 @@ import jax
 import numpy as np
 import tqdm
 
+from disarm_jax.console import is_terminal, say, unheard
 from disarm_jax.experiment.fields import Config, ConfigError, flat, imported, is_import_path, plain
+from disarm_jax.experiment.rows import RowSums, RunningSums, rows_text
 from disarm_jax.experiment.rundir import RunDir, append_rows
 
 
@@ -34,7 +36,7 @@ class Recorder:
 
     def __init__(self, run_dir: RunDir, config: Config, step: int):
         """Continues after a step; events past it, from a run that was killed, are marked as void."""
-        self._run_dir, self._seeds = run_dir, config.seeds
+        self._run_dir, self._seeds, self._sums = run_dir, config.seeds, RunningSums(run_dir.metrics_content())
         self._writers: list[Writer] = [make_writer(name, run_dir.path, config, step) for name in config.writers]
 
     def metrics(self, step: int, values: Mapping[str, np.ndarray | jax.Array]) -> None:
@@ -44,9 +46,14 @@ class Recorder:
             for number, seed in enumerate(self._seeds)
         ]
         append_rows(self._run_dir.metrics_file, rows)
+        self._sums.add(rows_text(rows))
         for seed, row in zip(self._seeds, rows, strict=True):
             for writer in self._writers:
                 writer.scalars(step, seed, {name: row[name] for name in values})
+
+    def sums(self) -> RowSums:
+        """Number and checksum of all rows of metrics that were written."""
+        return self._sums.now()
 
     def timing(self, step: int, what: str, seconds: float, **more: Any) -> None:
         """How long something took that ended at a step."""
@@ -162,20 +169,23 @@ class Progress:
         """Begins at a step, out of so many."""
         self._step, self._steps, self._last_line, self._rate = step, steps, 0.0, None
         self._bar = None
-        if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(total=steps, initial=step, unit="step", dynamic_ncols=True, smoothing=0.1)
+        if is_terminal():
+            with unheard():
+                self._bar = tqdm.tqdm(total=steps, initial=step, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def say(self, line: str) -> None:
         """One line, above the bar if there is one."""
-        if self._bar is not None:
+        if self._bar is None:
+            say(line)
+            return
+        with unheard():
             self._bar.write(line, file=sys.stderr)
-        else:
-            print(line, file=sys.stderr, flush=True)
 
     def compiling(self) -> None:
         """The first steps are on their way, and take a while."""
         if self._bar is not None:
-            self._bar.set_description("compiling")
+            with unheard():
+                self._bar.set_description("compiling")
 
     def update(self, step: int, objective: float, seconds: float) -> None:
         """The run has reached a step; outside of a terminal a line at most every ten seconds, and at the end.
@@ -189,9 +199,10 @@ class Progress:
         self._rate = rate if self._rate is None else 0.9 * self._rate + 0.1 * rate
         self._step = step
         if self._bar is not None:
-            self._bar.set_description(None, refresh=False)
-            self._bar.set_postfix(objective=f"{objective:.2f}", refresh=False)
-            self._bar.update(step - self._bar.n)
+            with unheard():
+                self._bar.set_description(None, refresh=False)
+                self._bar.set_postfix(objective=f"{objective:.2f}", refresh=False)
+                self._bar.update(step - self._bar.n)
         elif time.monotonic() - self._last_line >= 10 or step == self._steps:
             self._last_line = time.monotonic()
             eta = tqdm.tqdm.format_interval((self._steps - step) / self._rate)
@@ -201,4 +212,5 @@ class Progress:
     def close(self) -> None:
         """Leaves the bar as it is."""
         if self._bar is not None:
-            self._bar.close()
+            with unheard():
+                self._bar.close()
