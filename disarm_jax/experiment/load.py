@@ -23,9 +23,9 @@ from disarm_jax.experiment.build import (
     parse_estimator,
 )
 from disarm_jax.experiment.checkpoint import Saved, read_latest, read_step
-from disarm_jax.experiment.config import refuse_imports, resolve
+from disarm_jax.experiment.config import check_to_read, refuse_imports
 from disarm_jax.experiment.devices import check_jax_settings
-from disarm_jax.experiment.fields import Config, ConfigError, is_import_path, plain
+from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
 from disarm_jax.experiment.fingerprint import Record, array_sum, check_run, read_record
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.sizes import check_sizes
@@ -152,6 +152,7 @@ class Run(NamedTuple):
       experiment: the config as functions of one seed.
       record: what the checkpoint says of its run; None if older code has written it.
       path: of the run directory.
+      imports_allowed: whether a custom data set may be imported, too.
     """
 
     model: Any
@@ -162,6 +163,7 @@ class Run(NamedTuple):
     experiment: Experiment
     record: Record | None = None
     path: pathlib.Path = pathlib.Path()
+    imports_allowed: bool = False
 
 
 def load_run(workdir: str | os.PathLike, step: int | None = None, *, allow_imports: bool = False) -> Run:
@@ -184,9 +186,9 @@ def load_run(workdir: str | os.PathLike, step: int | None = None, *, allow_impor
     run_dir = RunDir(workdir)
     config = run_dir.read_config()
     if not allow_imports:
-        refuse_imports(config, run_dir.config_file)
+        refuse_imports(config, run_dir.config_file, unused=("dataset.name", "writers"))
     try:
-        config = resolve(plain(config))
+        check_to_read(config)
         train_mean = run_dir.read_train_mean()
         check_sizes(config, len(train_mean))
         model = _make_model(config.model, train_mean)
@@ -206,16 +208,19 @@ def load_run(workdir: str | os.PathLike, step: int | None = None, *, allow_impor
     if record is not None and record.train_mean != array_sum(train_mean):
         raise RunDirError(f"{run_dir.train_mean_file} is damaged: it is not the mean that the checkpoint was made with")
     params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(config.seeds)))
-    return Run(model, params, config, found.step, state, experiment, record, run_dir.path)
+    return Run(model, params, config, found.step, state, experiment, record, run_dir.path, allow_imports)
 
 
 def load_images(run: Run) -> data.Dataset:
     """The images of a run from `load_run`.
 
     Raises:
+      ConfigError: for a custom data set, which is not allowed.
       DataError: if there are none.
       RunDirError: if they are not those that it was trained with.
     """
+    if not run.imports_allowed:
+        refuse_imports({"dataset": run.config.dataset}, RunDir(run.path).config_file)
     dataset = load_dataset(run.config.dataset)
     if run.record is not None:
         sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})

@@ -1,6 +1,7 @@
 """Nothing in a run directory is believed: changed, exchanged or made by somebody else, it is found out and told."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -90,11 +91,9 @@ class TestCodeFromData:
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "armed", raising=False)
-        section, _, key = field.rpartition(".")
-        if section:
-            rewrite(run / "config.json", lambda config: config[section].update({key: name}))
-        else:
-            rewrite(run / "config.json", lambda config: config.update({key: name}))
+        *sections, key = field.split(".")
+        of = lambda config: functools.reduce(lambda part, section: part[section], sections, config)
+        rewrite(run / "config.json", lambda config: of(config).update({key: name}))
 
     @pytest.mark.parametrize(
         ("field", "name"),
@@ -102,8 +101,7 @@ class TestCodeFromData:
             ("estimator.name", "armed:fire"),
             ("model.name", "armed:fire"),
             ("objective.name", "armed:fire"),
-            ("dataset.name", "armed:fire"),
-            ("writers", ["armed:fire"]),
+            ("optimizer.prior.schedule", "armed:fire"),
             ("variance.estimators", ["armed:fire(x=1)"]),
         ],
     )
@@ -112,6 +110,18 @@ class TestCodeFromData:
         for read in (load_run, lambda path: evaluate_run(path, 3)):
             with pytest.raises(ConfigError, match=rf"{field} is 'armed:fire', code .* add --allow_imports"):
                 read(copy)
+        assert not (tmp_path / "mark").exists()
+
+    @pytest.mark.parametrize(("field", "name"), [("dataset.name", "armed:fire"), ("writers", ["armed:fire"])])
+    def test_what_reading_does_not_need_is_not_imported(self, copy, tmp_path, monkeypatch, field, name):
+        self.armed(copy, tmp_path, field, name, monkeypatch)
+        if field == "dataset.name":
+            for path in (copy / "checkpoints").iterdir():  # which know another data set
+                change = lambda found: found["custom_metadata"]["run"]["config"]["dataset"].update(name=name)
+                rewrite(path / "_CHECKPOINT_METADATA", change)
+            with pytest.raises(ConfigError, match=r"dataset\.name is 'armed:fire', code .* add --allow_imports"):
+                evaluate_run(copy, 3)
+        assert load_run(copy).step == 20
         assert not (tmp_path / "mark").exists()
 
     def test_an_optimizer_of_subprocess(self, copy):
