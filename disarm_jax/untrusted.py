@@ -102,13 +102,18 @@ def read_json(file: pathlib.Path) -> Any:
     return parse_json(read_bytes(file, MAX_JSON))
 
 
-def json_lines(content: bytes) -> Iterator[Any]:
-    """The value of every line; None for one that is not whole or no JSON."""
+def json_rows(content: bytes) -> Iterator[dict[str, Any] | None]:
+    """The object in every line; None for a line that is not whole, or holds something else or an object within it."""
     for line in content.decode(errors="replace").splitlines():
         try:
-            yield parse_json(line)
-        except BadFileError:
-            yield None
+            row = json.loads(line)
+        except (RecursionError, ValueError):
+            row = None
+        yield row if isinstance(row, dict) and not any(map(_is_no_cell, row.values())) else None
+
+
+def _is_no_cell(value: Any) -> bool:
+    return isinstance(value, dict | list) or (isinstance(value, int) and abs(value) > LARGEST)
 
 
 def read_array(file: pathlib.Path) -> np.ndarray:

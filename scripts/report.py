@@ -92,13 +92,18 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Reads the runs and writes the report."""
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, one --runs for each folder")
-    out = pathlib.Path(values.out).expanduser()
+    try:
+        out = pathlib.Path(values.out).expanduser()
+    except RuntimeError:
+        sys.exit(f"error: --out={values.out}: there is no such user")
     try:
         print(make_report(values.runs, out))
     except ValueError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: cannot write to --out={out}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted; the report is not complete")
     print(f"written to {out / 'index.html'}")
 
 

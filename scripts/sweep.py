@@ -24,7 +24,8 @@ import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, parse_flags
+from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
+from disarm_jax.console import say
 from disarm_jax.experiment.config import ConfigError, differences, flat
 from disarm_jax.experiment.devices import (
     deterministic_gpu_flag,
@@ -88,6 +89,9 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: {error.strerror or error}: {error.filename or values.out}")
+    except KeyboardInterrupt:  # while trials run here, `local` listens
+        say("interrupted; the same command continues")
+        sys.exit(TRY_AGAIN)
 
 
 def show_status(path: str) -> int:
@@ -276,6 +280,7 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
+    with flag_errors():
+        define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
     app.run(main, flags_parser=parse_flags)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from disarm_jax.untrusted import json_lines
+from disarm_jax.untrusted import json_rows
 
 MAX_STEP = 2**31 - 1
 
@@ -66,8 +66,7 @@ def rows_text(rows: Sequence[Mapping[str, Any]]) -> str:
 def parse_rows(content: bytes, good: Callable[[dict[str, Any]], bool]) -> tuple[list[dict[str, Any]], int]:
     """The rows among JSON lines that have a step and are good, and how many lines are not."""
     found = [
-        row if isinstance(row, dict) and _is_step(row.get("step")) and good(row) else None
-        for row in json_lines(content)
+        row if isinstance(row, dict) and _is_step(row.get("step")) and good(row) else None for row in json_rows(content)
     ]
     rows = [row for row in found if row is not None]
     return rows, len(found) - len(rows)
