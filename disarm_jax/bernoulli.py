@@ -32,17 +32,18 @@ __all__ = [
 ]
 
 
-def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1) -> jax.Array:
+def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1, *, may_be_empty: bool = True) -> jax.Array:
     """Converts logits to a JAX array.
 
     Args:
       logits: real floating-point numbers, `[*batch, D]` for bits or `[*batch, D, C]` for classes.
       name: the name of the argument in error messages.
       event_ndim: 1 for bits, 2 for classes.
+      may_be_empty: whether there may be no variable, as in the tree of a single class; no class there may never be.
 
     Raises:
       TypeError: if the logits are not real floating-point numbers.
-      ValueError: if they have fewer than `event_ndim` axes.
+      ValueError: if they have fewer than `event_ndim` axes, or one of these is empty.
     """
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -50,7 +51,16 @@ def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1) -> j
     if logits.ndim < event_ndim:
         got = "a scalar of shape ()" if logits.ndim == 0 else f"shape {logits.shape}"
         raise ValueError(f"{name} must have the shape {('[*batch, D]', '[*batch, D, C]')[event_ndim - 1]}, got {got}")
+    if (event_ndim == 2 and not logits.shape[-1]) or not (may_be_empty or all(logits.shape[-event_ndim:])):
+        axes = ("variable", "variable and one class")[event_ndim - 1]
+        raise ValueError(f"{name} must have at least one {axes}, got shape {logits.shape}")
     return logits
+
+
+def check_number(name: str, number: int, least: int = 0) -> None:
+    """Raises ValueError if a number of samples or pairs is less than `least`."""
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
 
 
 def wide_dtype(*arrays: jax.Array) -> jnp.dtype:
@@ -183,6 +193,7 @@ def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
      [0. 1.]]
     """
     logits = as_logits(logits)
+    check_number("num_samples", num_samples)
     return threshold(logits, logistic_noise(key, (num_samples, *logits.shape), wide_dtype(logits)))
 
 
@@ -198,6 +209,7 @@ def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple
       b, b_tilde and the noise ε, each `[num_pairs, *batch, D]`; the noise in float32 or wider.
     """
     logits = as_logits(logits)
+    check_number("num_pairs", num_pairs)
     noise = logistic_noise(key, (num_pairs, *logits.shape), wide_dtype(logits))
     return threshold(logits, noise), threshold(logits, -noise), noise
 
@@ -213,12 +225,16 @@ def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.A
     Args:
       key: consumed.
       logits: `[*batch, D]`.
-      num_samples: n, at least 2.
+      num_samples: n, at least 2: the copula of a single sample is no distribution.
 
     Returns:
       `[n, *batch, D]` in the logits' dtype.
+
+    Raises:
+      ValueError: for fewer than two samples.
     """
     logits = as_logits(logits)
+    check_number("num_samples", num_samples, 2)
     dtype = wide_dtype(logits)
     exponential = jax.nn.softplus(logistic_noise(key, (num_samples, *logits.shape), dtype))
     none = jnp.zeros_like(exponential[:1])

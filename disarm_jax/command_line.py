@@ -48,6 +48,21 @@ def help_text() -> str:
 
 
 @contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Ends with one line where a device or this machine has not enough memory."""
+    try:
+        yield
+    except MemoryError as error:
+        sys.exit(f"error: out of memory: {error}")
+    except RuntimeError as error:
+        text = " ".join(str(error).split())
+        if "RESOURCE_EXHAUSTED" in text:
+            advice = "a smaller batch_size, num_samples, num_pairs or model would help"
+            sys.exit(f"error: out of memory: {text.partition('RESOURCE_EXHAUSTED: ')[2][:200]}; {advice}")
+        raise
+
+
+@contextlib.contextmanager
 def flag_errors() -> Iterator[None]:
     """Ends with one line for a bad flag, a bad config file, a config without a field.
 
@@ -75,7 +90,9 @@ def flag_errors() -> Iterator[None]:
 
 
 def check_config_file(flag: flags.Flag) -> None:
-    """Refuses what is not a config; a file that could not be read is told only here.
+    """Refuses what is not a config, and a tuple that is given twice, which ml_collections would join.
+
+    A file that could not be read is told only here.
 
     Raises:
       ConfigError: which says why.
@@ -89,6 +106,11 @@ def check_config_file(flag: flags.Flag) -> None:
     if not isinstance(flag.value, ConfigDict):
         file = config_flags.get_config_filename(flag)
         raise ConfigError(f"--config: get_config of {file} returns {flag.value!r}; accepted: a ConfigDict")
+    given = flags.FLAGS.read_flags_from_files(sys.argv, force_gnu=False)
+    names = [argument.lstrip("-").partition("=")[0] for argument in given if argument.startswith("-")]
+    for name in dict.fromkeys(name for name in names if name.startswith(f"{flag.name}.") and names.count(name) > 1):
+        if isinstance(cast(Any, flag).flag_values[name], flags.MultiFlag):
+            raise ConfigError(f"--{name} is given {names.count(name)} times; accepted: one tuple, such as (200, 50)")
 
 
 def one_line(error: Exception) -> str:

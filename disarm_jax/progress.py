@@ -5,6 +5,8 @@ import time
 
 import tqdm
 
+from disarm_jax.console import is_terminal, say, unheard
+
 LINE_SECONDS = 10.0  # between plain lines
 
 
@@ -16,21 +18,24 @@ class ProgressBar:
         self.total, self.done, self._unit, self._what, self._rate = total, done, unit, "", None
         self._updated, self._last_line = time.monotonic(), 0.0
         self._bar = None
-        if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(total=total, initial=done, unit=unit or "it", dynamic_ncols=True, smoothing=0.1)
+        if is_terminal():
+            with unheard():
+                self._bar = tqdm.tqdm(total=total, initial=done, unit=unit or "it", dynamic_ncols=True, smoothing=0.1)
 
     def say(self, line: str) -> None:
         """One line, above the bar if there is one."""
-        if self._bar is not None:
+        if self._bar is None:
+            say(line)
+            return
+        with unheard():
             self._bar.write(line, file=sys.stderr)
-        else:
-            print(line, file=sys.stderr, flush=True)
 
     def describe(self, what: str) -> None:
         """Says before the bar, or at the beginning of lines, what is being done."""
         self._what = what
         if self._bar is not None:
-            self._bar.set_description(what or None)
+            with unheard():
+                self._bar.set_description(what or None)
 
     def update(self, done: int, note: str = "", seconds: float | None = None) -> None:
         """So many are done; outside of a terminal a line at most every ten seconds, and at the end.
@@ -45,8 +50,9 @@ class ProgressBar:
         self._rate = rate if self._rate is None else 0.9 * self._rate + 0.1 * rate
         self.done, self._updated = done, now
         if self._bar is not None:
-            self._bar.set_postfix_str(note, refresh=False)
-            self._bar.update(done - self._bar.n)
+            with unheard():
+                self._bar.set_postfix_str(note, refresh=False)
+                self._bar.update(done - self._bar.n)
         elif now - self._last_line >= LINE_SECONDS or done == self.total:
             self._last_line = now
             eta = tqdm.tqdm.format_interval((self.total - done) / self._rate) if self._rate else "unknown"
@@ -58,4 +64,5 @@ class ProgressBar:
     def close(self) -> None:
         """Leaves the bar as it is."""
         if self._bar is not None:
-            self._bar.close()
+            with unheard():
+                self._bar.close()

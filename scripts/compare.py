@@ -53,6 +53,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
     options = {"flag_values": values}
     flags.DEFINE_multi_string("workdir", None, "A run directory; repeatable.", required=True, **options)
+    flags.DEFINE_bool("allow_imports", False, "Import the custom parts that a run's config names.", **options)
     flags.DEFINE_list("steps", [], "Steps whose checkpoints to use; default the newest.", **options)
     flags.DEFINE_list("pairs", [], "Compare on the multi-sample bounds of so many pairs each.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators; default all.", **options)
@@ -70,8 +71,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if len(argv) > 1:
             raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
         steps = numbers("steps", values.steps, "1000,50000") or [None]
-        pairs = numbers("pairs", values.pairs, "1,10")
-        runs = [load_run(workdir, step) for workdir in values.workdir for step in steps]
+        pairs, allow = numbers("pairs", values.pairs, "1,10"), values.allow_imports
+        runs = [load_run(workdir, step, allow_imports=allow) for workdir in values.workdir for step in steps]
         subjects = [subject for run in runs for subject in subjects_of(run, pairs)]
         labels = [chosen_estimators(subject, values.estimators) for subject in subjects]
         budget = Budget(values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)

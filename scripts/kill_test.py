@@ -1,11 +1,13 @@
 """Kills a run again and again, and compares what it ends with to a run that nobody killed.
 
     python -m scripts.kill_test --config configs/quickstart.py --kills 20    # some five minutes on 2 cores
+    python -m scripts.kill_test --all --kills 100                            # tiny runs of every kind of config
 
 Trains the config once in peace, and again with SIGKILLs, a third of them each in the middle of a save, while it trains,
 and at any moment of its start; every time the same command continues. Both must end with the same metrics, byte for
 byte, and the same state, array for array, and no kill may cost more than one interval between checkpoints. Prints the
-steps that it resumed from: without any of them nothing was tested.
+steps that it resumed from: without any of them nothing was tested. `--all` does so with one layer, several layers, a
+multi-sample bound, classes, RELAX, several seeds and a schedule, on images that it draws, and prints a table.
 
 Exit status: 0 the same; 1 different, too much lost, or never resumed.
 """
@@ -33,6 +35,41 @@ from disarm_jax.experiment.rundir import RunDir
 
 POLL_SECONDS = 0.001
 KINDS = {"in a save": 0.03, "in training": 0.2, "at the start": 6.0}  # a kill comes within so many seconds of it
+BASE = "configs/base.py"
+TINY = {
+    "dataset.name": "npz",
+    "model.latents": (8,),
+    "steps": 1500,
+    "batch_size": 5,
+    "seeds": (0,),
+    "log_every": 10,
+    "eval.train_every": 500,
+    "eval.test_every": 500,
+    "eval.batch_size": 8,
+    "checkpoint.every": 50,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "one layer": {},
+    "several layers": {"model.latents": (8, 6, 4), "model.hidden": (7,)},
+    "multi-sample bound": {
+        "objective.name": "multisample",
+        "estimator.name": "multisample_disarm",
+        "estimator.options.num_pairs": 3,
+    },
+    "classes": {"model.latents": ((5, 4),), "estimator.name": "disarm_iw"},
+    "RELAX and its state": {
+        "estimator.name": "relax",
+        "estimator.options.hidden": 5,
+        "variance.estimators": ("disarm", "interpolated"),
+    },
+    "several seeds": {"seeds": (0, 3, 7)},
+    "schedule": {
+        "optimizer.encoder.schedule": "cosine",
+        "optimizer.encoder.warmup_steps": 200,
+        "optimizer.decoder.clip": 1.0,
+        "dataset.binarization": "static",
+    },
+}
 
 
 class Kill(NamedTuple):
@@ -185,10 +222,97 @@ def compare(reference: pathlib.Path, other: pathlib.Path) -> list[str]:
     return found
 
 
+class Result(NamedTuple):
+    """What the kills of one config came to.
+
+    Attributes:
+      kills: all of them.
+      resumed: the steps that processes resumed from.
+      lost: the most steps that a kill has cost.
+      runs: that it took to be killed so often.
+      seconds: that all of it took.
+    """
+
+    kills: list[Kill]
+    resumed: list[int]
+    lost: int
+    runs: int
+    seconds: float
+
+
+def kill_config(
+    config_file: str,
+    overrides: Mapping[str, Any],
+    every: int,
+    folder: pathlib.Path,
+    count: int,
+    rng: np.random.Generator,
+    env: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> Result:
+    """Kills a config so often, in as many runs as it takes, and compares each to the reference.
+
+    Raises:
+      RuntimeError: if a run differs, a kill has cost more than `every` steps, or the run is too short.
+    """
+    reference, begin = folder / "reference", time.monotonic()
+    kills: list[Kill] = []
+    resumed: list[int] = []
+    most = 0
+    run_to_the_end(train_command(config_file, overrides, reference), env, folder / "reference.log")
+    tell(f"{reference}: {time.monotonic() - begin:.0f} s without kills")
+    for number in itertools.count(1):
+        killed = folder / f"killed_{number}"
+        kinds = itertools.islice(itertools.cycle(KINDS), count - len(kills))
+        command = train_command(config_file, overrides, killed)
+        new, begun = run_with_kills(command, killed, kinds, rng, env, killed.with_suffix(".log"), tell)
+        if not new:
+            raise RuntimeError("the run is too short to be killed; more --config.steps would help")
+        if different := compare(reference, killed):
+            raise RuntimeError(f"{reference} and {killed} differ in {', '.join(different)}")
+        most = max(most, lost := most_lost(new, begun))
+        if lost > every:
+            raise RuntimeError(f"a kill has cost {lost:,} steps; there was to be a checkpoint every {every:,}")
+        kills, resumed = kills + new, resumed + [step for step in begun if step]
+        if len(kills) == count:
+            break
+    return Result(kills, resumed, most, number, time.monotonic() - begin)
+
+
+def kill_all(
+    count: int, folder: pathlib.Path, rng: np.random.Generator, env: Mapping[str, str], tell: Callable[[str], None]
+) -> dict[str, Result]:
+    """As many kills, in equal parts over every kind of config, on images that are drawn here."""
+    images = lambda number: rng.integers(0, 256, (number, 16), np.uint8)
+    np.savez(folder / "images.npz", train=images(60), validation=images(13), test=images(17))
+    results = {}
+    for number, (name, changes) in enumerate(CONFIGS.items()):
+        part = count * (number + 1) // len(CONFIGS) - count * number // len(CONFIGS)
+        if part:
+            place = folder / name.replace(" ", "_")
+            place.mkdir()
+            overrides = TINY | {"dataset.path": str((folder / "images.npz").absolute())} | changes
+            results[name] = kill_config(BASE, overrides, TINY["checkpoint.every"], place, part, rng, env, tell)
+            tell(table(results).splitlines()[-1])
+    return results
+
+
+def table(results: Mapping[str, Result]) -> str:
+    """A line of Markdown for each config."""
+    header = ("config", "kills", "in a save", "resumed", "most steps lost", "runs", "seconds")
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for name, result in results.items():
+        saves = sum(kill.in_save for kill in result.kills)
+        numbers = (len(result.kills), saves, len(result.resumed), result.lost, result.runs, f"{result.seconds:.0f}")
+        lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines)
+
+
 def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
     options = {"flag_values": values}
     config_flags.DEFINE_config_file("config", "configs/quickstart.py", "The config file.", lock_config=True, **options)
+    flags.DEFINE_bool("all", False, "Tiny runs of every kind of config, instead of --config.", **options)
     flags.DEFINE_integer("kills", 20, "How often to kill.", lower_bound=1, **options)
     flags.DEFINE_integer("seed", 0, "Seed of the moments.", lower_bound=0, **options)
     flags.DEFINE_string("out", "runs", "Where the folder with both runs is made.", **options)
@@ -206,31 +330,18 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     except OSError as error:
         sys.exit(f"error: {error.strerror}: {error.filename}")
     env, rng = shared_compilations(folder / "compilations"), np.random.default_rng(values.seed)
-    reference = folder / "reference"
     tell = lambda line: print(line, flush=True)
-    begin = time.monotonic()
-    kills: list[Kill] = []
-    resumed: list[int] = []
     try:
-        run_to_the_end(train_command(*config, reference), env, folder / "reference.log")
-        tell(f"{reference}: {time.monotonic() - begin:.0f} s without kills")
-        for number in itertools.count(1):  # as many runs as it takes
-            killed = folder / f"killed_{number}"
-            kinds = itertools.islice(itertools.cycle(KINDS), values.kills - len(kills))
-            new, begun = run_with_kills(
-                train_command(*config, killed), killed, kinds, rng, env, killed.with_suffix(".log"), tell
-            )
-            if not new:
-                sys.exit("error: the run is too short to be killed; more --config.steps would help")
-            if different := compare(reference, killed):
-                sys.exit(f"error: {reference} and {killed} differ in {', '.join(different)}")
-            if (lost := most_lost(new, begun)) > (every := values.config.checkpoint.every):
-                sys.exit(f"error: a kill has cost {lost:,} steps; there was to be a checkpoint every {every:,}")
-            kills, resumed = kills + new, resumed + [step for step in begun if step]
-            if len(kills) == values.kills:
-                break
+        if values.all:
+            results = kill_all(values.kills, folder, rng, env, tell)
+        else:
+            every = values.config.checkpoint.every
+            results = {config[0]: kill_config(*config, every, folder, values.kills, rng, env, tell)}
     except RuntimeError as error:
         sys.exit(f"error: {error}")
+    kills = [kill for result in results.values() for kill in result.kills]
+    resumed = [step for result in results.values() for step in result.resumed]
+    tell(table(results))
     tell(f"{len(kills)} kills, {sum(kill.in_save for kill in kills)} of them in the middle of a save")
     tell(f"resumed from the steps {', '.join(f'{step:,}' for step in resumed) or 'none'}")
     if not resumed:

@@ -23,7 +23,7 @@ from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
 from disarm_jax.report.compare import compare
 from disarm_jax.report.figures import draw_all
-from disarm_jax.report.page import page
+from disarm_jax.report.page import Pictures, page
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
 from disarm_jax.report.verdict import give_verdict, histogram
@@ -72,7 +72,8 @@ def make_report(folders: list[str], out: pathlib.Path) -> str:
     write_text(out / "verdict.md", verdict_markdown(verdict))
     differences = _save(histogram(verdict.cells), out / "differences") if verdict.cells else None
     figures = [(drawing.title, _save(drawing.figure, out / drawing.name)) for drawing in draw_all(pools)]
-    write_text(out / "index.html", page(verdict, comparison, pools, differences, figures, problems))
+    contents = page(verdict, comparison, pools, differences, figures, problems, Pictures(out))
+    write_text(out / "index.html", contents)
     numbers = sum(cell.value is not None for cell in comparison.cells.values())
     return f"{len(runs)} runs, {len(pools)} configurations, {numbers} of {len(comparison.cells)} numbers of the paper"
 
@@ -91,13 +92,18 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Reads the runs and writes the report."""
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, one --runs for each folder")
-    out = pathlib.Path(values.out).expanduser()
+    try:
+        out = pathlib.Path(values.out).expanduser()
+    except RuntimeError:
+        sys.exit(f"error: --out={values.out}: there is no such user")
     try:
         print(make_report(values.runs, out))
     except ValueError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: cannot write to --out={out}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted; the report is not complete")
     print(f"written to {out / 'index.html'}")
 
 

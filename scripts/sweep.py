@@ -14,6 +14,7 @@ Exit status: 0 submitted, or all trials are done or on Slurm; 75 interrupted and
 one line that says why.
 """
 
+import math
 import os
 import shlex
 import sys
@@ -23,7 +24,8 @@ import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, parse_flags
+from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
+from disarm_jax.console import say
 from disarm_jax.experiment.config import ConfigError, differences, flat
 from disarm_jax.experiment.devices import (
     deterministic_gpu_flag,
@@ -37,8 +39,16 @@ from disarm_jax.experiment.rundir import RunDirError
 from disarm_jax.sweep import local, slurm
 from disarm_jax.sweep.attempt import Task
 from disarm_jax.sweep.folder import SweepFolder
-from disarm_jax.sweep.status import Status, summary_line, sweep_status, table
-from disarm_jax.sweep.trials import SweepError, Trial, main_command, make_trials, read_points, select
+from disarm_jax.sweep.status import Status, changed_files, file_sum, summary_line, sweep_status, table
+from disarm_jax.sweep.trials import (
+    SweepError,
+    Trial,
+    main_command,
+    make_trials,
+    read_points,
+    select,
+    stored_command,
+)
 
 CLUSTERS = ("slurm", "local", "debug")
 
@@ -80,6 +90,9 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: {error.strerror or error}: {error.filename or values.out}")
+    except KeyboardInterrupt:  # while trials run here, `local` listens
+        say("interrupted; the same command continues")
+        sys.exit(TRY_AGAIN)
 
 
 def show_status(path: str) -> int:
@@ -91,7 +104,7 @@ def show_status(path: str) -> int:
     if not record:
         raise SweepError(f"no sweep was launched in {path}: it has no sweep.json")
     found = sweep_status(folder, record)
-    print("\n".join([*table(found), summary_line(found)]))
+    print("\n".join([*table(found), summary_line(found), *changed_files(record)]))
     return 0 if all(status.state == "done" for status in found) else 1
 
 
@@ -100,6 +113,8 @@ def launch(values: flags.FlagValues) -> int:
     if values.config is None or not values.out:
         raise SweepError("--config and --out are needed, or --status; for instance --config configs/sweeps/elbo.py")
     config_file = config_flags.get_config_filename(values["config"])
+    source = os.path.abspath(str(config_file).partition(":")[0])
+    launched_from = {"config_file": source, "config_sha256": file_sum(source)}  # before it is read
     check_config_file(values["config"])
     every = make_trials(values.config, read_points(config_file), config_flags.get_override_values(values["config"]))
     trials, folder = select(every, values.only), SweepFolder(values.out)
@@ -114,15 +129,17 @@ def launch(values: flags.FlagValues) -> int:
     elif values.cluster == "debug" and values.setup:
         raise SweepError("--setup is for slurm and local; debug runs in this process")
     gpus = resources.gpus if values.cluster == "slurm" else sum(len(share.gpus) for share in shares)
-    tasks = [make_task(trial, config_file, folder, values, resources, gpus) for trial in trials]
+    tasks = [make_task(trial, folder, values, resources, gpus) for trial in trials]
     record = {
         task.name: {"command": task.command, "steps": trial.config["steps"], "config": trial.config, "job": None}
+        | launched_from
         for task, trial in zip(tasks, trials, strict=True)
     }
     if values.dry_run:
         where = {"slurm": f"slurm, each with {resources}", "debug": "debug, one after the other"}
         where["local"] = f"local, {len(shares)} at once: one each on {'; '.join(map(str, shares))}"
-        return dry_run(tasks, plan(folder, record, values.rerun_failed), where[values.cluster])
+        by_hand = [main_command(sys.executable, config_file, trial, folder.path / trial.name) for trial in trials]
+        return dry_run(tasks, by_hand, plan(folder, record, values.rerun_failed), where[values.cluster])
     interrupted = False
     with folder.locked():
         chosen = plan(folder, record, values.rerun_failed)
@@ -131,7 +148,12 @@ def launch(values: flags.FlagValues) -> int:
             raise SweepError(f"{len(lost)} trials, such as {lost[0]}, may be queued: Slurm does not answer; {forget}")
         todo = [task for task in tasks if chosen[task.name][1]]
         tell_skipped([status for status, chose in chosen.values() if not chose], len(tasks))
+        left_alone = {task.name for task in tasks} - {task.name for task in todo}
+        known = {name: entry for name, entry in folder.read_record().items() if name in left_alone}
+        print("".join(f"{line}\n" for line in changed_files(known)), end="", file=sys.stderr)
         folder.forget_attempts(task.name for task in todo)
+        for task in todo:
+            folder.write_config(task.name, record[task.name]["config"])
         folder.write_record({task.name: record[task.name] for task in todo})
         if todo and values.cluster == "slurm":
             jobs = slurm.submit(todo, folder, resources)
@@ -177,20 +199,24 @@ def read_resources(values: flags.FlagValues, trials: Sequence[Trial]) -> slurm.R
     gpus = values.gpus or 0
     cpus = values.cpus or (2 if gpus else min(4, max(len(members_of(trial.config)) for trial in trials)))
     limits = (values.mem_gb, values.time_min, values.max_parallel)
+    if values.mem_gb is not None and not math.isfinite(values.mem_gb):
+        raise SweepError(f"--mem_gb={values.mem_gb}: accepted: a number of gigabytes")
+    if values.partition is not None and not values.partition.isprintable():
+        raise SweepError(f"--partition={values.partition!r}: accepted: the name of a partition")
     options = slurm.parse_sbatch(values.sbatch)
     return slurm.Resources(values.partition, gpus, cpus, *limits, options, tuple(values.setup))
 
 
 def make_task(
     trial: Trial,
-    config_file: str,
     folder: SweepFolder,
     values: flags.FlagValues,
     resources: slurm.Resources,
     gpus: int,
 ) -> Task:
     """What a process needs to know to attempt a trial."""
-    command = main_command(sys.executable, config_file, trial, folder.path / trial.name)
+    workdir = folder.path / trial.name
+    command = stored_command(sys.executable, folder.config_file(trial.name), trial, workdir)
     env = {}
     if values.gpus == 0 or (values.cluster == "slurm" and not gpus):
         env["JAX_PLATFORMS"] = "cpu"  # a GPU that was not asked for may be there all the same
@@ -216,12 +242,14 @@ def plan(folder: SweepFolder, record: dict, rerun_failed: bool) -> dict[str, tup
     return {status.name: (status, not status.active and status.state not in left) for status in found}
 
 
-def dry_run(tasks: Sequence[Task], chosen: dict[str, tuple[Status, bool]], where: str) -> int:
-    """Prints what a launch would do."""
-    for task in tasks:
+def dry_run(
+    tasks: Sequence[Task], by_hand: Sequence[list[str]], chosen: dict[str, tuple[Status, bool]], where: str
+) -> int:
+    """Prints what a launch would do, with the command that does the same by hand."""
+    for task, command in zip(tasks, by_hand, strict=True):
         status, chose = chosen[task.name]
         print(f"{task.name}: {'would be launched' if chose else status.state}")
-        print(f"    {shlex.join(task.command)}")
+        print(f"    {shlex.join(command)}")
     print(f"{len(tasks)} trials, {sum(chose for _, chose in chosen.values())} of them to be launched on {where}")
     return 0
 
@@ -253,6 +281,7 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
+    with flag_errors():
+        define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)
     app.run(main, flags_parser=parse_flags)

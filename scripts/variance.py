@@ -27,10 +27,9 @@ from disarm_jax.analysis.at_checkpoint import (
     tunables_of,
 )
 from disarm_jax.command_line import parse_flags
-from disarm_jax.experiment.build import load_dataset
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, check_measured
-from disarm_jax.experiment.load import Run, load_run
+from disarm_jax.experiment.load import Run, load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
 
 
@@ -38,6 +37,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
     options = {"flag_values": values}
     flags.DEFINE_string("workdir", None, "The run directory.", required=True, **options)
+    flags.DEFINE_bool("allow_imports", False, "Import the custom parts that the run's config names.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators.", required=True, **options)
     flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, **options)
     rate = "Learning rate of these steps; a run's own is for many more of them."
@@ -89,13 +89,13 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     try:
         if len(argv) > 1:
             raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
-        run = load_run(values.workdir, point=values.point)
+        run = load_run(values.workdir, point=values.point, allow_imports=values.allow_imports)
         labels = check_measured(split_names(values.estimators), run.config, "--estimators")
         seeds = run.config.seeds
         seed = seeds[0] if values.seed is None else values.seed
         if seed not in seeds:
             raise ConfigError(f"--seed is {seed}; accepted: {', '.join(map(str, seeds))}")
-        dataset = load_dataset(run.config.dataset)
+        dataset = load_images(run)
         batch_size = values.batch_size or run.config.batch_size
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")

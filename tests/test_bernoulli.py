@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
+import disarm_jax as dj
 from disarm_jax import bernoulli
 
 
@@ -158,3 +159,34 @@ def test_log_prob_of_shared_logits():
     weights = jnp.cos(jnp.arange(24.0)).reshape(2, 3, 4)
     both = [jax.grad(lambda logits, f=f: jnp.sum(weights * f(logits)))(logits) for f in (shared, batched)]
     np.testing.assert_allclose(*both, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("draw", "number", "message"),
+    [
+        (bernoulli.sample, -1, "num_samples must be at least 0, got -1"),
+        (bernoulli.antithetic_pairs, -1, "num_pairs must be at least 0, got -1"),
+        (bernoulli.copula_samples, 1, "num_samples must be at least 2, got 1"),
+        (bernoulli.copula_samples, -3, "num_samples must be at least 2, got -3"),
+    ],
+)
+def test_numbers_of_samples_that_are_none(draw, number, message):
+    """The copula of one sample would always give the likelier bit."""
+    with pytest.raises(ValueError, match=message):
+        draw(jax.random.key(0), jnp.zeros((3, 4)), number)
+
+
+@pytest.mark.parametrize("name", ["disarm", "relax", "vimco", "rebar", "arms"])
+def test_no_variables(name):
+    est, logits = dj.make_estimator(name), jnp.zeros((3, 0))
+    with pytest.raises(ValueError, match=r"logits must have at least one variable, got shape \(3, 0\)"):
+        est.apply(est.init(jax.random.key(0), logits), jax.random.key(0), logits, lambda b: b.sum(-1))
+
+
+@pytest.mark.parametrize("name", ["disarm_sb", "disarm_tree", "reinforce_loo"])
+def test_no_classes(name):
+    est, logits = dj.categorical.make_estimator(name), jnp.zeros((3, 2, 0))
+    with pytest.raises(
+        ValueError, match=r"logits must have at least one variable and one class, got shape \(3, 2, 0\)"
+    ):
+        est.apply((), jax.random.key(0), logits, lambda z: z.sum((-2, -1)))

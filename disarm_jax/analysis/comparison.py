@@ -17,10 +17,10 @@ import numpy as np
 from jax import lax
 
 from disarm_jax.analysis.at_checkpoint import builder_of, fixed_batch, measure, split_names, tunables_of
-from disarm_jax.experiment.build import Objective, estimators_for, has_classes, load_dataset, parse_estimator
+from disarm_jax.experiment.build import Objective, estimators_for, has_classes, parse_estimator
 from disarm_jax.experiment.config import ConfigError, check_measured, is_bound
 from disarm_jax.experiment.fields import Config, is_import_path, plain
-from disarm_jax.experiment.load import Run
+from disarm_jax.experiment.load import Run, load_images
 from disarm_jax.experiment.step import draw_gradients
 from disarm_jax.report import palette
 from disarm_jax.report.times import evaluations_of
@@ -160,7 +160,7 @@ def measurer(subject: Subject, reference: str, budget: Budget) -> Callable[[str]
     with it.
     """
     run, objective = subject.run, subject.objective
-    dataset = load_dataset(run.config.dataset)
+    dataset = load_images(run)
     params = run.params[0]
     x, tune_key, draw_key = fixed_batch(run, dataset, 0, run.config.batch_size)
     time_of_reference = timer(objective, builder_of(run, reference), (), params, draw_key, x)

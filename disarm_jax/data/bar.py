@@ -1,9 +1,10 @@
 """Progress for people: bars on a terminal, and in a log file one line for each thing that is done."""
 
-import sys
 from typing import Self
 
 import tqdm
+
+from disarm_jax.console import is_terminal, say, unheard
 
 
 class Bar:
@@ -17,18 +18,21 @@ class Bar:
         if self._what != what:
             self.close()
             self._what = what
-            if sys.stderr.isatty():
-                self._bar = tqdm.tqdm(desc=what, total=total, unit_scale=True)
+            if is_terminal():
+                with unheard():
+                    self._bar = tqdm.tqdm(desc=what, total=total, unit_scale=True)
             else:
-                print(what, file=sys.stderr)
+                say(what)
         if self._bar is not None:
-            self._bar.total = total
-            self._bar.update(done - self._bar.n)
+            with unheard():
+                self._bar.total = total
+                self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
         """Ends the bar."""
         if self._bar is not None:
-            self._bar.close()
+            with unheard():
+                self._bar.close()
         self._bar = None
 
     def __enter__(self) -> Self:

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from disarm_jax.data.types import SPLITS, DataError, NotFoundError
+from disarm_jax.untrusted import open_regular
+
+MAX_BYTES = 64 << 30  # of all arrays of a file together, unpacked
 
 
 def read_own_images(path: pathlib.Path) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
@@ -50,9 +53,13 @@ def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
       DataError: naming the file, if it is damaged, lacks an array or holds one that would have to be unpickled.
     """
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path, links=True) as stream:  # a pipe would never end
             if not zipfile.is_zipfile(stream):
                 raise DataError(f"{path} is not a whole npz file")
+            with zipfile.ZipFile(stream) as members:
+                size = sum(member.file_size for member in members.infolist())
+            if size > MAX_BYTES:  # a small file may unpack to anything
+                raise DataError(f"{path} unpacks to {size:,} bytes; accepted: at most {MAX_BYTES:,}")
             stream.seek(0)
             contents = np.load(stream, allow_pickle=False)
             missing = [name for name in names if name not in contents.files]

@@ -43,7 +43,7 @@ class Chain:
         """
         logits = self.layers[t](rows if t else self.inputs)
         try:
-            logits = bernoulli.as_logits(logits, event_ndim=event_ndim)
+            logits = bernoulli.as_logits(logits, event_ndim=event_ndim, may_be_empty=False)
             if rows is None:
                 return logits[None]
             return jnp.broadcast_to(logits, (*rows.shape[:-event_ndim], *logits.shape[-event_ndim:]))

@@ -279,7 +279,7 @@ class Derived(Estimator):
             raise TypeError(f"{self.name} takes logits, got a Chain; its form for chains is dj.hierarchical(…) of it")
         if params is not None:
             check_params(self.name, params, self.tunables)
-        return bernoulli.as_logits(logits, event_ndim=self.event_ndim)
+        return bernoulli.as_logits(logits, event_ndim=self.event_ndim, may_be_empty=False)
 
 
 def apply_outcome(

@@ -9,7 +9,7 @@ fields are added. To add or rename a field, append a function to `MIGRATIONS`.
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -66,6 +66,47 @@ def resolve(config: Mapping[str, Any] | ConfigDict) -> Config:
     _resolve_rest(resolved)
     resolved["grid"] = canonical(resolved["grid"])
     return Config(resolved)
+
+
+def imports_of(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fields of a config in which custom parts are named, to be imported, and their names."""
+    named = []
+    for field, value in flat(config):
+        if field == "variance.estimators":
+            named += [(field, text.partition("(")[0]) for text in value]
+        elif field == "writers" or field.rpartition(".")[2] in ("name", "schedule"):
+            named += [(field, name) for name in (value if isinstance(value, list) else [value])]
+    return [(field, name) for field, name in named if is_import_path(name)]
+
+
+def refuse_imports(config: Mapping[str, Any], file: Any, unused: Sequence[str] = ()) -> None:
+    """Refuses a config from a file that names custom parts, which would be imported and called.
+
+    Args:
+      config: with the form of a config.
+      file: that it is from, for errors.
+      unused: fields whose parts are not going to be imported.
+
+    Raises:
+      ConfigError: which names the first of them and what allows it.
+    """
+    for field, name in imports_of(config):
+        if field in unused:
+            continue
+        allow = "to import it, if you trust the directory, add --allow_imports (in Python: allow_imports=True)"
+        raise ConfigError(f"{file}: {field} is {name!r}, code that the directory does not hold; {allow}")
+
+
+def check_to_read(config: Config) -> None:
+    """Checks a config from a run directory as for training, but for what reading a run does not need.
+
+    Raises:
+      ConfigError: for the first field that is wrong.
+    """
+    needed = plain(config) | {"writers": []}
+    if is_import_path(config.dataset.name):
+        needed["dataset"] |= {"name": "npz", "source": "auto", "path": ""}
+    resolve(needed)
 
 
 def is_bound(config: Mapping[str, Any]) -> bool:

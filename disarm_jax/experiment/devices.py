@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.files import user_cache
 
 Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]  # JAX defines it as a variable
@@ -30,6 +31,23 @@ _BY_SEED, _SHARED = PartitionSpec("seeds"), PartitionSpec()
 def usable_cores() -> int:
     """How many cores this process may use, as far as the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_jax_settings() -> None:
+    """Refuses settings of JAX with which no run can be trained or read, and devices that are not there.
+
+    Raises:
+      ConfigError: which names the setting.
+    """
+    refused = {"jax_enable_x64": "the state of a run is float32", "jax_disable_jit": "steps are compiled"}
+    for name, why in refused.items():
+        if jax.config.values[name]:
+            raise ConfigError(f"{name.upper()} is set, but {why}; unset it")
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:  # the first without a message
+        chosen, text = jax.config.values["jax_platforms"], " ".join(str(error).split())
+        raise ConfigError(f"JAX_PLATFORMS is {chosen!r}, but JAX finds no such device; {text[:300]}") from error
 
 
 def number_of_cpu_devices_is_set() -> bool:

@@ -13,12 +13,12 @@ from jax import lax
 
 from disarm_jax import data
 from disarm_jax.data.types import SPLITS
-from disarm_jax.experiment.build import load_dataset
 from disarm_jax.experiment.devices import SeedAxis, one_cpu_device_per_core
 from disarm_jax.experiment.grid import members_of
-from disarm_jax.experiment.load import load_members
+from disarm_jax.experiment.load import load_images, load_members
 from disarm_jax.experiment.record import final_results
 from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.experiment.sizes import check_evaluation
 from disarm_jax.experiment.step import State, run_keys
 from disarm_jax.objectives import sampled_bound
 
@@ -90,20 +90,24 @@ def batches_at_once(platform: str) -> int:
     return 1 if platform == "cpu" else 20
 
 
-def evaluate_run(workdir: str | os.PathLike, num_samples: int) -> tuple[pathlib.Path, dict[str, Any]]:
+def evaluate_run(
+    workdir: str | os.PathLike, num_samples: int, *, allow_imports: bool = False
+) -> tuple[pathlib.Path, dict[str, Any]]:
     """The bounds of a run's newest checkpoint on all splits, with any number of samples.
 
     Args:
       workdir: the run directory, finished or not.
       num_samples: K, for every split.
+      allow_imports: as in `load_run`.
 
     Returns:
       The file in the run directory that was written, and its contents: step and results, as in `summary.json`.
     """
     members = members_of(RunDir(workdir).read_config())
     one_cpu_device_per_core(len(members))
-    run = load_members(workdir)
-    dataset = load_dataset(run.config.dataset)
+    run = load_members(workdir, allow_imports=allow_imports)
+    check_evaluation("--num_samples", num_samples, run.config.eval.batch_size, run.model.pixels)
+    dataset = load_images(run)
     axis = SeedAxis(len(members), jax.devices())
     state = axis.put(run.state)
     at_once = batches_at_once(axis.devices[0].platform)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from disarm_jax import data
 from disarm_jax.data.bar import Bar
+from disarm_jax.data.types import SPLITS, sha256_of_arrays
 from disarm_jax.experiment.build import (
     EstimatorSpec,
     estimator_builder,
@@ -20,10 +22,14 @@ from disarm_jax.experiment.build import (
     make_optimizer,
     parse_estimator,
 )
-from disarm_jax.experiment.checkpoint import read_latest, read_step
+from disarm_jax.experiment.checkpoint import Saved, read_latest, read_step
+from disarm_jax.experiment.config import check_to_read, refuse_imports
+from disarm_jax.experiment.devices import check_jax_settings
 from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
+from disarm_jax.experiment.fingerprint import Record, array_sum, check_run, read_record
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of, with_fields
 from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.experiment.sizes import check_sizes
 from disarm_jax.experiment.step import GROUPS, Experiment, State, distribution, layers_and_f
 
 
@@ -33,6 +39,7 @@ class Prepared(NamedTuple):
     Attributes:
       config: resolved.
       dataset: the images.
+      image_sums: the sha256 of each split, computed when it was loaded.
       train_mean: `[pixels]`, mean of the training images, in [0, 1].
       model: the VAE.
       experiment: the config as functions of one seed.
@@ -40,20 +47,24 @@ class Prepared(NamedTuple):
 
     config: Config
     dataset: data.Dataset
+    image_sums: dict[str, str]
     train_mean: np.ndarray
     model: Any
     experiment: Experiment
 
 
 def prepare(config: Config) -> Prepared:
-    """Loads the data and makes the model of a resolved config.
+    """Loads the data and makes the model of a resolved config; makes no files.
 
     Raises:
-      ConfigError: if the data does not fit the config.
+      ConfigError: if the data does not fit the config, the run does not fit into memory, or JAX has a setting with
+        which nothing can be trained.
       DataError: if there is no data.
     """
+    check_jax_settings()
     with Bar() as progress:
         dataset = load_dataset(config.dataset, progress)
+    check_sizes(config, dataset.train.shape[1])
     if config.batch_size > len(dataset.train):
         accepted = f"at most the number of training images of {config.dataset.name}, {len(dataset.train)}"
         raise ConfigError(f"batch_size is {config.batch_size}; accepted: {accepted}")
@@ -68,7 +79,8 @@ def prepare(config: Config) -> Prepared:
     model = _make_model(config.model, train_mean)
     experiment = make_experiment(config, model)
     _check_custom_parts(experiment)
-    return Prepared(config, dataset, train_mean, model, experiment)
+    sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
+    return Prepared(config, dataset, sums, train_mean, model, experiment)
 
 
 def make_experiment(config: Config, model: Any) -> Experiment:
@@ -133,6 +145,9 @@ class Run(NamedTuple):
       step: of the checkpoint.
       state: all that was saved, every leaf with the seeds as its first axis.
       experiment: the config as functions of one seed.
+      record: what the checkpoint says of its run; None if older code has written it.
+      path: of the run directory.
+      imports_allowed: whether a custom data set may be imported, too.
     """
 
     model: Any
@@ -141,19 +156,29 @@ class Run(NamedTuple):
     step: int
     state: State
     experiment: Experiment
+    record: Record | None = None
+    path: pathlib.Path = pathlib.Path()
+    imports_allowed: bool = False
 
 
-def load_run(workdir: str | os.PathLike, step: int | None = None, point: int | None = None) -> Run:
+def load_run(
+    workdir: str | os.PathLike, step: int | None = None, point: int | None = None, *, allow_imports: bool = False
+) -> Run:
     """A run from its directory, finished or not; its data set is not needed, and nothing is written.
+
+    The directory is data, perhaps someone else's: all of it is checked, and nothing that its config names is imported
+    unless the caller allows it.
 
     Args:
       workdir: the run directory.
       step: of the checkpoint; None for the newest that can be read.
       point: of a run with a grid, the number of a point; this is returned as if it had been trained alone.
+      allow_imports: whether custom parts, "package.module:name" in the config, may be imported and called.
 
     Raises:
       CheckpointError: if the checkpoint is not there or cannot be read.
-      RunDirError: if this is no run directory, has no checkpoint yet, or no such point.
+      ConfigError: if the config names custom parts, which are not allowed; or JAX's settings do not fit.
+      RunDirError: if this is no run directory, is damaged, has no checkpoint yet, or no such point.
     """
     config = RunDir(workdir).read_config()
     points, listed = points_of(config), "; ".join(f"{n}: {point_text(p)}" for n, p in enumerate(points_of(config)))
@@ -161,7 +186,7 @@ def load_run(workdir: str | os.PathLike, step: int | None = None, point: int | N
         raise RunDirError(f"point is {point}, but the run in {workdir} has no grid; accepted: None")
     if config.grid and (point is None or not 0 <= point < len(points)):
         raise RunDirError(f"point is {point}, but the run in {workdir} has a grid; accepted: {listed}")
-    run, first = load_members(workdir, step), (point or 0) * len(config.seeds)
+    run, first = load_members(workdir, step, allow_imports=allow_imports), (point or 0) * len(config.seeds)
     config, members = at_point(config, points[point or 0]), slice(first, first + len(config.seeds))
     state = jax.tree.map(lambda leaf: leaf[members], run.state)
     return run._replace(
@@ -169,22 +194,50 @@ def load_run(workdir: str | os.PathLike, step: int | None = None, point: int | N
     )
 
 
-def load_members(workdir: str | os.PathLike, step: int | None = None) -> Run:
+def load_members(workdir: str | os.PathLike, step: int | None = None, *, allow_imports: bool = False) -> Run:
     """All members of a run, see `grid.members_of`, instead of the seeds of one point."""
+    check_jax_settings()
     run_dir = RunDir(workdir)
     config = run_dir.read_config()
+    if not allow_imports:
+        refuse_imports(config, run_dir.config_file, unused=("dataset.name", "writers"))
     try:
-        train_mean = np.load(run_dir.train_mean_file)
-    except (OSError, ValueError) as error:
-        raise RunDirError(
-            f"{run_dir.path} has not begun: {run_dir.train_mean_file.name} cannot be read ({error})"
-        ) from error
-    model = _make_model(config.model, train_mean)
-    experiment = make_experiment(config, model)
+        check_to_read(config)
+        train_mean = run_dir.read_train_mean()
+        check_sizes(config, len(train_mean))
+        model = _make_model(config.model, train_mean)
+        experiment = make_experiment(config, model)
+    except ConfigError as error:
+        raise RunDirError(f"{run_dir.config_file}: {error}") from error
     seeds = np.array([member.seed for member in members_of(config)], np.uint32)
     like = jax.eval_shape(jax.vmap(experiment.init), seeds)
-    state = read_latest(run_dir.checkpoints, like) if step is None else read_step(run_dir.checkpoints, step, like)
-    if state is None:
+
+    def check(saved: Saved) -> None:
+        check_run(read_record(saved.record, run_dir.platform), config, saved.state, saved.step)
+
+    place = (run_dir.checkpoints, like, check)
+    found = read_latest(*place) if step is None else read_step(place[0], step, *place[1:])
+    if found is None:
         raise RunDirError(f"{run_dir.path} has no checkpoint yet")
+    record, state = read_record(found.record, run_dir.platform), found.state
+    if record is not None and record.train_mean != array_sum(train_mean):
+        raise RunDirError(f"{run_dir.train_mean_file} is damaged: it is not the mean that the checkpoint was made with")
     params = tuple(jax.tree.map(lambda leaf, n=number: leaf[n], state.params) for number in range(len(seeds)))
-    return Run(model, params, config, int(state.step[0]), state, experiment)
+    return Run(model, params, config, found.step, state, experiment, record, run_dir.path, allow_imports)
+
+
+def load_images(run: Run) -> data.Dataset:
+    """The images of a run from `load_run`.
+
+    Raises:
+      ConfigError: for a custom data set, which is not allowed.
+      DataError: if there are none.
+      RunDirError: if they are not those that it was trained with.
+    """
+    if not run.imports_allowed:
+        refuse_imports({"dataset": run.config.dataset}, RunDir(run.path).config_file)
+    dataset = load_dataset(run.config.dataset)
+    if run.record is not None:
+        sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
+        RunDir(run.path).check_sums(run.record.images, sums)
+    return dataset

@@ -11,7 +11,6 @@ checkpoints are written while it runs.
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,22 +20,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.build import schedule_of
-from disarm_jax.experiment.checkpoint import Checkpoints
+from disarm_jax.experiment.checkpoint import Checkpoints, Saved
 from disarm_jax.experiment.config import Config, ConfigError, resolve
 from disarm_jax.experiment.devices import Device, SeedAxis
 from disarm_jax.experiment.evaluate import batches_at_once, bound_name, mean_bound, split_samples
+from disarm_jax.experiment.fingerprint import (
+    Record,
+    array_sum,
+    changed_settings,
+    check_run,
+    read_record,
+    settings_now,
+)
 from disarm_jax.experiment.grid import Member, at_point, members_of, numbers_of, point_text, points_of
 from disarm_jax.experiment.load import Prepared, prepare, with_numbers
 from disarm_jax.experiment.record import start_entry, write_summary
-from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
+from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows, write_text
 from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment
 from disarm_jax.experiment.writers import Recorder
 from disarm_jax.progress import ProgressBar
 from disarm_jax.report.one_run import draw_curves, draw_samples
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 TRY_AGAIN = os.EX_TEMPFAIL  # 75, exit status of a run that has saved itself and wants to be continued
 
 
@@ -62,6 +70,8 @@ def train(
     workdir: str | os.PathLike,
     devices: list[Device] | None = None,
     profile: str | os.PathLike | None = None,
+    *,
+    other_random_numbers: bool = False,
 ) -> dict[str, Any]:
     """Trains a config in a run directory, or continues the run that is there.
 
@@ -70,6 +80,7 @@ def train(
       workdir: the run directory; made if need be.
       devices: what the seeds, and the points of a grid, are spread over; default all of JAX's.
       profile: a folder for a trace of the second chunk of steps, to be opened with xprof or Perfetto; None for none.
+      other_random_numbers: whether a run may be continued with settings of JAX that change its random numbers.
 
     Returns:
       The summary, as in `summary.json`.
@@ -83,7 +94,7 @@ def train(
     with run_dir.disk_errors():
         run_dir.check_owner(config)
         if run_dir.done_steps() == config.steps and (summary := run_dir.read_summary()):
-            print(f"the run in {run_dir.path} is finished already: {config.steps:,} steps", file=sys.stderr)
+            say(f"the run in {run_dir.path} is finished already: {config.steps:,} steps")
             return summary
     prepared = prepare(config)
     members, experiment = members_of(config), prepared.experiment
@@ -94,7 +105,6 @@ def train(
         # --- The directory: once more, now that nobody else can take it.
         run_dir.check_owner(config)
         run_dir.remove_leftovers()
-        run_dir.check_images(prepared.train_mean)
         if not run_dir.config_file.exists():  # before anything else is in the directory, or it would be nobody's
             run_dir.write_config(config, prepared.train_mean)
 
@@ -104,10 +114,32 @@ def train(
         images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
         checkpoints = Checkpoints(run_dir.checkpoints, config.checkpoint.keep)
         closing.callback(checkpoints.close)
-        saved = checkpoints.restore_latest(jax.eval_shape(jax.vmap(experiment.init), seeds))
+        like, content = jax.eval_shape(jax.vmap(experiment.init), seeds), run_dir.metrics_content()
+        record_of = lambda saved: read_record(saved.record, run_dir.platform)
+        of_this_run = lambda saved: check_run(record_of(saved), config, saved.state, saved.step)
+
+        def unchanged(saved: Saved) -> bool:
+            """Whether all rows are still there that a checkpoint was saved after."""
+            record = record_of(saved)
+            if record is None or run_dir.has_rows(record.rows, content):
+                return True
+            say(f"{run_dir.metrics_file} is not as it was when checkpoint {saved.step} was saved: rows have changed")
+            return False
+
+        saved = checkpoints.restore_latest(like, of_this_run, unchanged)
         begun = lambda: axis.map(initial(experiment), num_own=2)(axis.put(seeds), numbers)
-        state = begun() if saved is None else axis.put(saved)
-        step = saved_step = 0 if saved is None else int(saved.step[0])
+        state = begun() if saved is None else axis.put(saved.state)
+        step = saved_step = 0 if saved is None else saved.step
+        record = None if saved is None else record_of(saved)
+        settings = settings_now(axis.devices)
+        if record is None:
+            run_dir.check_images(prepared.train_mean, prepared.image_sums)
+        else:
+            run_dir.check_sums(record.images, prepared.image_sums)
+        other_stream, other_bits = changed_settings(record, settings)
+        if other_stream and not other_random_numbers:
+            what = f"{'; '.join(other_stream)}: the run in {run_dir.path} would go on with other random numbers"
+            raise RunDirError(f"{what}; set it back, or accept them with --other_random_numbers")
         saved_at = time.monotonic()
         if step > config.steps:
             made = f"at least {step}, which the run in {run_dir.path} has made"
@@ -116,19 +148,27 @@ def train(
         # --- What is written on the way.
         run_dir.done_file.unlink(missing_ok=True)
         run_dir.write_config(config, prepared.train_mean)
-        run_dir.append_record(start_entry(step, prepared, axis.devices))
-        run_dir.drop_rows_after(step, members)
+        reached = max((row["step"] for row in run_dir.read_metrics()), default=0)
+        lost = run_dir.keep_rows(config, step, None if record is None else record.rows)
+        run_dir.append_record(start_entry(step, prepared, axis.devices, lost))
         diverged = diverged_members(run_dir)
         recorder, progress = Recorder(run_dir, config, step), ProgressBar(config.steps, "step", step)
         closing.callback(recorder.close)
         closing.callback(progress.close)
         if step:
             progress.say(f"resuming {run_dir.path} at step {step:,}")
+        elif reached:
+            progress.say(f"{run_dir.path} has rows up to step {reached:,} but no checkpoint: it begins again at step 0")
+        if lost:
+            progress.say(f"{lost}; they cannot be made again from the checkpoints that are left")
+        if changed := [*other_stream, *other_bits]:
+            progress.say(f"since the last checkpoint {'; '.join(changed)}: the results may have other bits")
 
         def save() -> None:
             nonlocal saved_step, saved_at
             if saved_step != step:
-                checkpoints.save(step, axis.take(state))
+                now = Record(config, prepared.image_sums, array_sum(prepared.train_mean), settings, recorder.sums())
+                checkpoints.save(step, axis.take(state), now.as_json())
                 saved_step, saved_at = step, time.monotonic()
 
         def leave_if_told() -> None:
@@ -143,6 +183,7 @@ def train(
                 begin, name = time.monotonic(), bound_name(split, split_samples(config)[split])
                 bounds = axis.take(bound_of[split](state, images[split], axis.share(np.int32(SPLITS.index(split)))))
                 recorder.metrics(step, {name: bounds}, diverged)
+                run_dir.write_sums(recorder.sums())
                 recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
                 progress.say(f"step {step:,}  {name} {living_mean(bounds, members, diverged):.3f}")
                 leave_if_told()
@@ -321,7 +362,8 @@ class _SignalFlag:
         self.name = signal.Signals(number).name
         if number == signal.SIGINT:
             # Not through sys.stderr, which may be in the middle of a line of its own.
-            os.write(2, b"\nstopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
+            with contextlib.suppress(OSError):
+                os.write(2, b"\nstopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
             signal.signal(number, signal.SIG_DFL)
 
     def __exit__(self, *unused):

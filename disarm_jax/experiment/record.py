@@ -18,14 +18,14 @@ from disarm_jax.experiment.devices import Device, processor_name, usable_cores
 from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.grid import point_text, points_of
 from disarm_jax.experiment.load import Prepared
-from disarm_jax.experiment.rundir import RunDir, read_rows, write_text
+from disarm_jax.experiment.rundir import RunDir, write_text
 
 PACKAGES = ("disarm_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 GIT_SECONDS = 10  # a slow file system must not keep a run from starting
 
 
-def start_entry(step: int, prepared: Prepared, devices: Sequence[Device]) -> dict[str, Any]:
-    """The entry of `run.json` for a process that trains from a step on."""
+def start_entry(step: int, prepared: Prepared, devices: Sequence[Device], lost: str = "") -> dict[str, Any]:
+    """The entry of `run.json` for a process that trains from a step on, with what it found missing, if anything."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "step": step,
@@ -36,8 +36,8 @@ def start_entry(step: int, prepared: Prepared, devices: Sequence[Device]) -> dic
         "matmul_precision": prepared.config["matmul_precision"],
         "device": device(devices),
         "host": host(),
-        "data": prepared.dataset.provenance._asdict(),
-    }
+        "data": prepared.dataset.provenance._asdict() | {"sha256": prepared.image_sums},
+    } | ({"lost": lost} if lost else {})
 
 
 def _is_flag(name: str) -> bool:
@@ -137,7 +137,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, devices: Sequence[Device]
 
     `steps_per_second` is of the chunks that were timed without their compilation, which `train_seconds` counts apart.
     """
-    config, timings, machine = prepared.config, read_rows(run_dir.timings_file), host()
+    config, timings, machine = prepared.config, run_dir.read_timings(), host()
     seconds = lambda kind: sum(row["seconds"] for row in timings if row["what"].startswith(kind))
     timed = [row for row in timings if row["what"] == "train"]
     summary = {
@@ -153,7 +153,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, devices: Sequence[Device]
         },
         "device": device(devices) | {"processor": f"{machine['processor']}, {machine['usable_cores']} cores"},
         "versions": versions(),
-        "data": prepared.dataset.provenance._asdict(),
+        "data": prepared.dataset.provenance._asdict() | {"sha256": prepared.image_sums},
         "command": sys.argv,
     }
     write_text(run_dir.summary_file, json.dumps(summary, indent=2) + "\n")

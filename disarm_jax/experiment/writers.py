@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from disarm_jax.experiment.fields import Config, ConfigError, flat, imported, is_import_path, plain
 from disarm_jax.experiment.grid import Member, at_point, members_of, point_text, points_of
+from disarm_jax.experiment.rows import RowSums, RunningSums, rows_text
 from disarm_jax.experiment.rundir import RunDir, append_rows
 
 POINTS = "points"  # the folder of the points of a grid, each of which has writers, as if it were a run directory
@@ -35,6 +36,7 @@ class Recorder:
     def __init__(self, run_dir: RunDir, config: Config, step: int):
         """Continues after a step; events past it, from a run that was killed, are marked as void."""
         self._run_dir, self._members = run_dir, members_of(config)
+        self._sums = RunningSums(run_dir.metrics_content())
         self._writers: dict[int | None, list[Writer]] = {}
         for member, point in zip(self._members[:: len(config.seeds)], points_of(config), strict=True):
             name = f"{member.point}-{point_text(point)}"[:200]  # of the 255 bytes that a file system allows
@@ -49,12 +51,18 @@ class Recorder:
         for number, member in enumerate(self._members):
             numbers = {name: float(column[number]) for name, column in values.items()}
             lost = lambda value, member=member: member in diverged or not math.isfinite(value)
-            rows.append(member.columns() | {name: None if lost(value) else value for name, value in numbers.items()})
-        append_rows(self._run_dir.metrics_file, [{"step": step} | row for row in rows])
+            known = {name: None if lost(value) else value for name, value in numbers.items()}
+            rows.append({"step": step} | member.columns() | known)
+        append_rows(self._run_dir.metrics_file, rows)
+        self._sums.add(rows_text(rows))
         for member, row in zip(self._members, rows, strict=True):
             known = {name: row[name] for name in values if row[name] is not None}
             for writer in self._writers[member.point] if known else ():
                 writer.scalars(step, member.seed, known)
+
+    def sums(self) -> RowSums:
+        """Number and checksum of all rows of metrics that were written."""
+        return self._sums.now()
 
     def timing(self, step: int, what: str, seconds: float, **more: Any) -> None:
         """How long something took that ended at a step."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli
@@ -200,7 +201,8 @@ def _cyclic_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
 
     def after(array):
         """Returns `[K−1, K, *batch]`, which holds the entry of pair k + 1 + i in row i and column k."""
-        return jnp.stack([jnp.roll(array, -shift, axis=0) for shift in range(1, len(array))])
+        pairs = np.arange(len(array))  # one gather, whatever K is: a roll for each row takes long to compile
+        return array[(pairs[1:, None] + pairs) % len(array)]
 
     def first(array):
         """Sums the rows before s into row s."""

@@ -4,12 +4,12 @@ Runs older than run.json have no entries. Whatever is missing or damaged is left
 """
 
 import contextlib
-import json
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from disarm_jax.report.palette import count
+from disarm_jax.untrusted import read_json
 
 
 class Code(NamedTuple):
@@ -74,7 +74,7 @@ def read_entries(file: pathlib.Path) -> tuple[Entry, ...]:
 
 def _read(file: pathlib.Path) -> Any:
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(file.read_text(encoding="utf-8"))
+        return read_json(file)
     return None
 
 
@@ -125,11 +125,15 @@ def read_evaluations(folder: pathlib.Path, point: int | None = None) -> tuple[Ev
             results = _read(file)
             found_here = results if point is None else results["points"][point]
             metrics = {
-                name: (float(metric["mean"]), metric["stderr"], len(metric["seeds"]))
+                name: (float(metric["mean"]), _number(metric["stderr"]), len(metric["seeds"]))
                 for name, metric in found_here["metrics"].items()
             }
             found.append(Evaluation(int(results["step"]), metrics))
     return tuple(found)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def differing_codes(codes: Iterable[Code]) -> tuple[Code, ...]:

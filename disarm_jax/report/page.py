@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from disarm_jax.experiment.fields import flat
+from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
 from disarm_jax.report.claims import Judgement
 from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
@@ -20,6 +21,7 @@ from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.runs import Run, StepTime
 from disarm_jax.report.verdict import Verdict, in_paper
+from disarm_jax.untrusted import read_picture
 
 _CSS = """
 :root { color-scheme: light; }
@@ -54,12 +56,38 @@ dt { color: #4a4a4a; } dd { margin: 0; }
 @media (max-width: 30rem) { body { padding: .7rem; font-size: 15px; } .tall { min-width: 44rem; }
   td.wrap { min-width: 9rem; } }
 """
+MAX_EMBEDDED = 4 << 20  # bytes of pictures in the page itself
 _KEY = {
     MATCH: "comparable, within 2 combined standard errors",
     DIFFERS: "comparable, further apart",
     VARIANT: "differs from the paper's protocol in one named way, not counted",
     NOT_COMPARABLE: "other steps, data or settings, listed below the table",
 }
+
+
+class Pictures:
+    """The pictures of a page: in it as far as `most` bytes go, the others in a folder beside it."""
+
+    def __init__(self, folder: pathlib.Path, most: int = MAX_EMBEDDED):
+        """Begins with no pictures; the folder `pictures` is made below `folder` when the first one goes there."""
+        self._folder, self._left, self._written = folder / "pictures", most, 0
+
+    def tag(self, file: pathlib.Path, alt: str, kind: str = "tall") -> str:
+        """The element that shows a PNG file, which may be anybody's; empty if it is none after all."""
+        try:
+            content = read_picture(file)
+        except OSError:
+            return ""
+        self._left -= len(content)
+        if self._left >= 0:
+            source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+        else:
+            self._written += 1
+            self._folder.mkdir(exist_ok=True)
+            with whole_file(self._folder / f"{self._written}.png") as stream:
+                stream.write(content)
+            source = f"pictures/{self._written}.png"
+        return f'<img class="{kind}" alt="{escape(alt)}" loading="lazy" src="{source}">'
 
 
 def page(
@@ -69,6 +97,7 @@ def page(
     histogram: pathlib.Path | None,
     figures: Iterable[tuple[str, pathlib.Path]],
     problems: Sequence[str],
+    pictures: Pictures,
 ) -> str:
     """The whole page.
 
@@ -79,6 +108,7 @@ def page(
       histogram: PNG file of the differences, None if there are none.
       figures: title and PNG file of each.
       problems: a line for each run directory that was skipped.
+      pictures: where those go that are too many for the page.
     """
     runs = sorted((run for pool in pools for run in pool.runs), key=lambda run: run.path)
     skipped = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
@@ -89,14 +119,14 @@ def page(
         '<nav><a href="#verdict">Verdict</a> <a href="#curves">Curves</a> <a href="#tables">Tables</a> '
         '<a href="#others">Other runs</a> <a href="#samples">Samples</a> <a href="#runs">Runs</a></nav>',
         f"<h3>Skipped</h3><ul>{skipped}</ul>" if problems else "",
-        _verdict(verdict, histogram),
+        _verdict(verdict, histogram, pictures),
         '<h2 id="curves">Curves</h2>',
         '<p class="note">Mean over seeds, with a band of one standard error; thin dashed lines are the paper\'s final '
         "numbers. Bounds are drawn from a tenth of the way on. By time: without compilation and evaluation, of runs on "
         "one quiet device with as many seeds at a time. Gradient variance: of the inference network, averaged over its "
         "parameters, from moving averages. For multi-sample bounds, DisARM with K pairs and VIMCO with 2K samples "
         "follow the gradients of different bounds: compare their variances only along one trajectory.</p>",
-        *(f"<figure>{_scroll(_image(file, title))}</figure>" for title, file in figures),
+        *(f"<figure>{_scroll(pictures.tag(file, title))}</figure>" for title, file in figures),
         '<h2 id="tables">Tables</h2>',
         f'<p class="key">{"".join(_key(word, text) for word, text in _KEY.items())}</p>',
         *(_table(table, comparison) for table in paper.TABLES),
@@ -104,7 +134,7 @@ def page(
         *_others(comparison, pools),
         '<h2 id="samples">Samples</h2>',
         '<p class="note">Of the first seed: test images, their reconstructions, samples of the prior.</p>',
-        f'<div class="samples">{"".join(_samples(pool) for pool in pools)}</div>',
+        f'<div class="samples">{"".join(_samples(pool, pictures) for pool in pools)}</div>',
         '<h2 id="runs">Runs</h2>',
         _html_table(("run", "what", "state", "code", "started", "precision", "device"), map(_run_row, runs)),
         *(_run(run) for run in runs),
@@ -138,11 +168,11 @@ def _folded(summary: str, content: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def _verdict(verdict: Verdict, histogram: pathlib.Path | None) -> str:
+def _verdict(verdict: Verdict, histogram: pathlib.Path | None, pictures: Pictures) -> str:
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdict.sentences if sentence)
     parts = ['<h2 id="verdict">Verdict</h2>', f'<ul class="verdict">{sentences}</ul>']
     if histogram:
-        parts.append(f"<figure>{_image(histogram, 'histogram of the differences', 'small')}</figure>")
+        parts.append(f"<figure>{pictures.tag(histogram, 'histogram of the differences', 'small')}</figure>")
     parts.append("<h3>The paper's claims</h3>")
     header = ("claim", "verdict", "our runs", "in the paper's numbers")
     parts.append(_html_table(header, map(_judgement, verdict.judgements)))
@@ -195,22 +225,17 @@ def _others(comparison: Comparison, pools: Sequence[Pool]) -> list[str]:
     return parts if len(parts) > 1 else ["<p>None.</p>"]
 
 
-def _image(file: pathlib.Path, alt: str, kind: str = "tall") -> str:
-    data = base64.b64encode(file.read_bytes()).decode()
-    return f'<img class="{kind}" alt="{escape(alt)}" src="data:image/png;base64,{data}">'
-
-
 def _what(config: Mapping[str, Any]) -> str:
     return f"{dataset_name(config)}, {model_name(config)}, {estimator_name(config)}"
 
 
-def _samples(pool: Pool) -> str:
+def _samples(pool: Pool, pictures: Pictures) -> str:
     found = next(((run.step, run.samples) for run in pool.runs if run.samples), None)
     if found is None:
         return ""
     step, samples = found
     what = f"{_what(pool.config)}: {step:,} steps"
-    image = _image(samples, f"samples: {what}", "small")
+    image = pictures.tag(samples, f"samples: {what}", "small")
     return f"<figure>{image}<figcaption>{escape(what)}</figcaption></figure>"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from disarm_jax.experiment.fields import ConfigError, flat, plain
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of
-from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
+from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
 
 
@@ -39,7 +39,7 @@ class Run(NamedTuple):
       entries: of run.json, one for each start; () if the run is older than this file.
       evaluations: what `--mode eval` has found.
       finished: whether it has made all its steps.
-      samples: the picture of samples, None if there is none.
+      samples: the picture of samples, a PNG file of the run's own; None if there is none.
       num_members: of its program, one for each seed and point.
       point: of a grid, in words; empty for a whole run.
     """
@@ -129,7 +129,9 @@ def read_runs(folders: Iterable[str | os.PathLike]) -> tuple[list[Run], list[str
         try:
             runs += by_point(read_run(path))
         except RunDirError as error:
-            problems.append(str(error))
+            problems.append(" ".join(str(error).split()))
+        except Exception as error:  # whatever is in one directory, the others are reported on
+            problems.append(f"{path} is damaged: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
     return runs, problems
 
 
@@ -151,19 +153,19 @@ def read_run(path: pathlib.Path) -> Run:
     try:
         config = plain(run_dir.read_config())
         _check(config)
-        is_row = lambda row: isinstance(row["step"], int) and isinstance(row.get("seed"), int)
-        rows = [row for row in run_dir.read_metrics() if is_row(row)]
-        timings = [row for row in read_rows(run_dir.timings_file) if {"what", "seconds"} <= row.keys()]
+        if changed := run_dir.changed_rows():
+            raise RunDirError(changed)
+        rows, timings = run_dir.read_metrics(), run_dir.read_timings()
         summary = run_dir.read_summary()
         # A copy of a run may have come without its DONE; the summary is written at the end, too.
         finished = config["steps"] in (run_dir.done_steps(), (summary or {}).get("steps"))
-        samples = run_dir.samples if run_dir.samples.is_file() else None
+        samples = run_dir.samples if run_dir.has_samples() else None
         entries, evaluations = read_entries(path / "run.json"), read_evaluations(path)
         num_members = len(members_of(config))
         run = Run(path, config, rows, timings, summary or {}, entries, evaluations, finished, samples, num_members)
         _ = run.devices, run.command, run.data_sums, run.codes, run.step_time, run.seconds("")  # made of other files
     except OSError as error:
-        raise RunDirError(f"{path} cannot be read: {error.strerror}") from error
+        raise RunDirError(f"{path} cannot be read: {error.strerror} ({error.filename})") from error
     except (ArithmeticError, AttributeError, ConfigError, KeyError, TypeError) as error:
         raise RunDirError(f"{path} is damaged: {type(error).__name__}: {error}") from error
     return run

@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from disarm_jax.report import paper
 from disarm_jax.report.compare import MISSING, NOT_COMPARABLE, Cell, Comparison
@@ -234,9 +234,20 @@ def as_csv(table: paper.Table, comparison: Comparison) -> str:
     return _csv(_CSV_HEADER, lines)
 
 
+def _cell(value: Any) -> Any:
+    """A cell of a CSV file; text that a spreadsheet would compute as a formula gets an apostrophe before it."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def _csv(header: Sequence[str], rows: Iterable[Sequence]) -> str:
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
+    csv.writer(stream, lineterminator="\n").writerows([header, *(map(_cell, row) for row in rows)])
     return stream.getvalue()
 
 

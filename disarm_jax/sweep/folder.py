@@ -1,7 +1,8 @@
 """The folder of a sweep: run directories, one for each trial, and what is known of the attempts to finish them.
 
 - `<trial>/`: the run directory
-- `sweep.json`: the trials, the command of each, and the Slurm job that it was given to
+- `sweep.json`: the trials, the command of each, its config and file, and the Slurm job that it was given to
+- `configs/<trial>.json`: the resolved config, which every attempt starts from, whatever becomes of the config file
 - `logs/<trial>.log`: what its processes have said, one attempt after the other
 - `logs/<trial>.json`: how many attempts there were since it was launched, and how the last one ended
 - `slurm/`: the submitted job scripts and their own output
@@ -18,6 +19,7 @@ from disarm_jax.experiment.config import ConfigError, migrated, versioned
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.files import lock_file
 from disarm_jax.sweep.trials import SweepError
+from disarm_jax.untrusted import read_json
 
 
 class Attempts(NamedTuple):
@@ -41,8 +43,14 @@ class SweepFolder:
 
     def __init__(self, path: str | os.PathLike):
         """Names the files; makes nothing."""
-        self.path = pathlib.Path(path).expanduser().absolute()
+        try:
+            self.path = pathlib.Path(path).expanduser().absolute()
+        except RuntimeError as error:
+            raise SweepError(f"--out={os.fspath(path)}: there is no such user") from error
+        if "\0" in os.fspath(path) or not os.fspath(path).isprintable():
+            raise SweepError(f"--out={os.fspath(path)!r}: accepted: a path of printable characters")
         self.record_file = self.path / "sweep.json"
+        self.configs = self.path / "configs"
         self.logs = self.path / "logs"
         self.submitted = self.path / "slurm"
 
@@ -53,6 +61,15 @@ class SweepFolder:
     def log_file(self, name: str) -> pathlib.Path:
         """What a trial has said."""
         return self.logs / f"{name}.log"
+
+    def config_file(self, name: str) -> pathlib.Path:
+        """The resolved config of a trial."""
+        return self.configs / f"{name}.json"
+
+    def write_config(self, name: str, config: Mapping[str, Any]) -> None:
+        """Stores the config that every attempt at a trial starts from."""
+        self.configs.mkdir(exist_ok=True)
+        write_text(self.config_file(name), json.dumps(versioned(config), indent=2) + "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -74,11 +91,15 @@ class SweepFolder:
     def read_record(self) -> dict[str, dict[str, Any]]:
         """What was launched: the `command`, `steps`, `config` and Slurm `job` (None here) of each trial."""
         try:
-            trials = json.loads(self.record_file.read_text(encoding="utf-8"))["trials"]
-            if missing := [name for name, entry in trials.items() if not {"command", "steps", "job"} <= set(entry)]:
-                raise ValueError(f"{missing[0]} has no command, steps or job")
+            trials = read_json(self.record_file)["trials"]
             for name, entry in trials.items():
-                if entry.get("config"):
+                if not {"command", "steps", "job"} <= set(entry):
+                    raise ValueError(f"{name} has no command, steps or job")
+                if type(entry["steps"]) is not int or not isinstance(entry["job"], str | None):
+                    raise ValueError(f"{name} has steps or a job of another kind")
+                if pathlib.PurePath(name).name != name or not name.isprintable():
+                    raise ValueError(f"{name!r} is not the name of a trial")
+                if entry.get("config") is not None:
                     entry["config"] = migrated(entry["config"], self.run_dir(name).platform)
         except FileNotFoundError:
             return {}
@@ -104,9 +125,11 @@ class SweepFolder:
     def read_attempts(self, name: str) -> Attempts:
         """The attempts of a trial since it was launched."""
         try:
-            return Attempts(**json.loads(self._attempts_file(name).read_text(encoding="utf-8")))
-        except (FileNotFoundError, TypeError, ValueError):
+            found = Attempts(**read_json(self._attempts_file(name)))
+        except (OSError, TypeError, ValueError):
             return Attempts()
+        numbers = (found.count, found.idle, found.step, found.status or 0)
+        return found if all(type(number) is int for number in numbers) else Attempts()
 
     def write_attempts(self, name: str, attempts: Attempts) -> None:
         """Replaces what is known of the attempts of a trial."""

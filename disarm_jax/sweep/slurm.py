@@ -82,6 +82,8 @@ def parse_sbatch(texts: Sequence[str]) -> dict[str, str | bool]:
     """
     options: dict[str, str | bool] = {}
     for part in (part for text in texts for part in re.split(r",(?=[A-Za-z_-]+=)", text) if part):
+        if not part.isprintable():
+            raise SweepError(f"--sbatch={part!r}: accepted: one line, without control characters")
         key, equals, value = part.strip().partition("=")
         key = key.removeprefix("--").replace("_", "-")
         ours = [option for option in OURS if option.startswith(key)] if key else []  # sbatch takes "arr" for "array"

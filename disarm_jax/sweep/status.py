@@ -1,6 +1,9 @@
 """Where the trials of a sweep are, from its folder and from Slurm's queue."""
 
 import contextlib
+import hashlib
+import os
+import pathlib
 import re
 import time
 from collections import Counter
@@ -11,6 +14,7 @@ from disarm_jax.experiment.config import differences
 from disarm_jax.experiment.loop import TRY_AGAIN
 from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.files import is_locked
+from disarm_jax.report.palette import count
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
 from disarm_jax.sweep.folder import SweepFolder
@@ -111,6 +115,25 @@ def _state(
         said = last_line(folder.submitted / f"{job}_0_log.err")
     failed = attempts.status is None and queued.state not in ("", "CANCELLED", "COMPLETED")
     return "failed" if failed else "cancelled", False, f"{note}; {said}" if said else note
+
+
+def file_sum(file: str | os.PathLike) -> str | None:
+    """The sha256 of a config file; None if it cannot be read."""
+    try:
+        return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def changed_files(record: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for each config file that is not what it was when trials of a sweep were launched from it."""
+    files: dict[str, int] = {}
+    for entry in record.values():
+        file, known = entry.get("config_file"), entry.get("config_sha256")
+        if isinstance(file, str) and isinstance(known, str) and file_sum(file) != known:
+            files[file] = files.get(file, 0) + 1
+    what = "has changed since trials were launched from it, which train what it said then"
+    return [f"{file} {what}: {count(number, 'trial')}" for file, number in files.items()]
 
 
 def summary_line(found: Sequence[Status]) -> str:

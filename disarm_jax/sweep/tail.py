@@ -1,6 +1,5 @@
 """The last lines of files that grow, read without the rest of them."""
 
-import json
 import os
 import pathlib
 import re
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.untrusted import open_regular, parse_json
 
 TAIL_BYTES = 20_000  # about a hundred rows
 # What follows an error without saying more of it: a note of JAX, and srun about its task.
@@ -36,7 +36,7 @@ def position(run_dir: RunDir) -> Position:
     objective = float(np.mean([row["objective"] for row in rows if row["step"] == step])) if rows else None
     usual = [row for row in timings if row.get("what") != "compile and train"] or timings
     seconds = sum(row["seconds"] for row in usual)
-    made = sum(row.get("steps", 0) for row in usual)
+    made = sum(row["steps"] for row in usual if type(row.get("steps")) is int)
     return Position(step, objective, made / seconds if seconds and made else None)
 
 
@@ -57,18 +57,18 @@ def _rows(file: pathlib.Path, number: str) -> list[dict[str, Any]]:
     rows = []
     for line in _tail(file).splitlines():
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:  # cut short, at either end
             continue
-        if isinstance(row, dict) and all(isinstance(row.get(name), int | float) for name in ("step", number)):
+        if isinstance(row, dict) and type(row.get("step")) is int and type(row.get(number)) in (int, float):
             rows.append(row)
     return rows
 
 
 def _tail(file: pathlib.Path) -> str:
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
             return stream.read().decode(errors="replace")
-    except FileNotFoundError:
+    except OSError:
         return ""

@@ -13,7 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from disarm_jax.command_line import one_line
-from disarm_jax.experiment.config import resolve
+from disarm_jax.experiment.config import imports_of, resolve
 from disarm_jax.experiment.fields import Config, ConfigError, flat, plain
 from disarm_jax.sweep import hyper
 
@@ -171,8 +171,14 @@ def _text(value: Any) -> str:
     return "default" if value is None else str(value)
 
 
+def stored_command(python: str, stored: str | os.PathLike, trial: Trial, workdir: str | os.PathLike) -> list[str]:
+    """The command line that trains, and continues, a trial from its config as it was checked and stored."""
+    custom = ["--allow_imports"] if imports_of(trial.config) else []  # they were imported when the config was checked
+    return [python, "-m", "main", f"--stored_config={stored}", *custom, f"--workdir={workdir}"]
+
+
 def main_command(python: str, config_file: str, trial: Trial, workdir: str | os.PathLike) -> list[str]:
-    """The command line that trains, and continues, a trial."""
+    """The command line that trains the same from the config file as it is now, for people."""
     said = {field: value for field, value in trial.fields.items() if value is not None}
     fields = [f"--config.{field}={tuple(v) if isinstance(v, list) else v}" for field, v in said.items()]
     return [python, "-m", "main", f"--config={config_file}", *fields, f"--workdir={workdir}"]

@@ -1,3 +1,4 @@
+import os
 import pathlib
 import re
 import zipfile
@@ -5,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from disarm_jax.data import DataError, load
+from disarm_jax.data import DataError, load, npz
 
 
 @pytest.mark.parametrize("shape", [(28, 28), (5, 7), (30,)])
@@ -90,3 +91,17 @@ def test_nothing_is_unpickled(tmp_path):
     with pytest.raises(DataError, match="allow_pickle=False"):
         load("npz", path=tmp_path / "mine.npz")
     assert not (tmp_path / "executed").exists()
+
+
+def test_pipes_and_bombs_are_refused(tmp_path, monkeypatch):
+    """A pipe would be waited for, and a small file may unpack to more than there is memory."""
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(DataError, match="not a regular file"):
+        npz.read_npz(tmp_path / "pipe.npz", ["train"])
+    os.mkfifo(tmp_path / "mnist.npz")
+    with pytest.raises(DataError, match="not a regular file"):
+        load("mnist", data_dir=tmp_path)
+    np.savez_compressed(tmp_path / "bomb.npz", train=np.zeros(100_000, np.uint8))
+    monkeypatch.setattr(npz, "MAX_BYTES", 50_000)
+    with pytest.raises(DataError, match=r"unpacks to 100,128 bytes; accepted: at most 50,000"):
+        npz.read_npz(tmp_path / "bomb.npz", ["train"])

@@ -70,8 +70,8 @@ class TestNames:
         same(part, {"params": {"encoder": state.params["encoder"]}})
 
     def test_the_same_bits_come_back(self, state, saved):
-        same(read_latest(saved, jax.eval_shape(lambda: state)), state)
-        same(read_step(saved, 5, state), state)
+        same(read_latest(saved, jax.eval_shape(lambda: state)).state, state)
+        same(read_step(saved, 5, state).state, state)
 
 
 def without(path):
@@ -106,7 +106,7 @@ def test_damage_to_any_file(state, saved, tmp_path, capfd, damage):
         folder = shutil.copytree(saved, tmp_path / str(number))
         DAMAGES[damage](folder / file)
         try:
-            same(read_step(folder, 5, state), state)
+            same(read_step(folder, 5, state).state, state)
         except CheckpointError as error:
             found += 1
             message = str(error)

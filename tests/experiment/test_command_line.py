@@ -1,7 +1,11 @@
 """Whatever is wrong with flags or a config file is said in one line."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 import warnings
 
 import pytest
@@ -86,3 +90,62 @@ def test_help_lists_every_field():
         fields = [f"--config.{field}" for field, _ in flat(plain(defaults()))] if command != "scripts.compare" else []
         assert set(fields) <= set(listed)
         assert bool(fields) == bool(listed)
+
+
+def test_a_tuple_is_given_once(values, tmp_path, monkeypatch):
+    """Two of them would be joined: two layers from two widths."""
+    (tmp_path / "config.py").write_text(GOOD.replace("'steps': 1", "'steps': 1, 'latents': (200,)"))
+    file = f"--config={tmp_path / 'config.py'}"
+    parse(monkeypatch, file, "--config.latents=(50,)", "--config.steps=2", "--config.steps=3")
+    command_line.check_config_file(values["config"])
+    assert (values.config.latents, values.config.steps) == ((50,), 3)
+
+
+def test_a_tuple_is_not_given_twice(values, tmp_path, monkeypatch):
+    (tmp_path / "config.py").write_text(GOOD.replace("'steps': 1", "'latents': (200,)"))
+    parse(monkeypatch, f"--config={tmp_path / 'config.py'}", "--config.latents=(200,)", "--config.latents=(50,)")
+    with pytest.raises(ConfigError, match=r"^--config\.latents is given 2 times; accepted: one tuple"):
+        command_line.check_config_file(values["config"])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore"),
+            "out of memory: Out of memory all",
+        ),
+        (MemoryError("cannot allocate"), "out of memory: cannot allocate"),
+    ],
+)
+def test_out_of_memory_is_one_line(error, message):
+    with pytest.raises(SystemExit, match=f"^error: {message}") as ended, command_line.memory_errors():
+        raise error
+    assert "\n" not in ended.value.code
+    with pytest.raises(RuntimeError, match="something else"), command_line.memory_errors():
+        raise RuntimeError("something else")
+
+
+def test_what_ends_a_start_is_one_line(tmp_path):
+    """Settings that JAX refuses when it is imported, a flag file that is not there, no device, and Ctrl-C."""
+    train = ["--config=configs/quickstart.py", f"--workdir={tmp_path / 'run'}"]
+    cases = [
+        ({"JAX_NUM_CPU_DEVICES": "abc"}, train, 1, "JAX_NUM_CPU_DEVICES|jax_num_cpu_devices"),
+        ({}, ["--flagfile=/nosuch"], 1, "Unable to open flagfile.*/nosuch"),
+        ({"JAX_PLATFORMS": "nosuch"}, train, 1, "JAX_PLATFORMS is 'nosuch'"),
+        ({}, train, -signal.SIGINT, "KeyboardInterrupt"),
+    ]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "main", *arguments], env=os.environ | more, stderr=subprocess.PIPE, text=True
+        )
+        for more, arguments, _, _ in cases
+    ]
+    time.sleep(0.7)  # it imports JAX for longer
+    started[-1].send_signal(signal.SIGINT)
+    for process, (_, _, status, message) in zip(started, cases, strict=True):
+        _, said = process.communicate()
+        assert process.returncode == status, said
+        assert re.search(f"^error: .*({message})", said.splitlines()[-1]), said
+        assert "Traceback" not in said
+    assert not (tmp_path / "run").exists()

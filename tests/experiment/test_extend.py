@@ -69,7 +69,7 @@ def test_a_run_with_all_parts_of_the_page(mine, tmp_path):
         train(mine, tmp_path / "run")
     summary = train(mine, tmp_path / "other")
     assert summary["estimators"] == ["mine:damped(factor=0.5)"]
-    run = load_run(tmp_path / "other")
+    run = load_run(tmp_path / "other", allow_imports=True)
     assert run.model.contrast == 0.9
     rows = [row for row in RunDir(tmp_path / "other").read_metrics() if "objective" in row]
     table = [line.split(",") for line in (tmp_path / "other" / "metrics.csv").read_text().splitlines()]

@@ -158,10 +158,8 @@ def damage(path, name, text):
         ("config.json", {"seeds": []}),
         ("config.json", {"seeds": "01"}),
         ("config.json", {"model": {"latents": 200}}),
-        ("summary.json", '["no summary"]'),
         ("summary.json", '{"device": {"kind": "cpu"}}'),
         ("summary.json", '{"command": [3]}'),
-        ("timings.jsonl", '{"step": 1, "what": "train", "seconds": 1.0, "steps": 0}\n'),
     ],
 )
 def test_damaged_runs_are_named_and_skipped(tmp_path, name, text):

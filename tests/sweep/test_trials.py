@@ -34,7 +34,7 @@ def trials_of(name):
 def test_trials_on_gpus_have_the_flag_for_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "deterministic_gpu_flag", lambda: "--same_bits")
     values, trial = mock.Mock(gpus=None, cluster="local", setup=[]), trials_of("elbo")[0]
-    make = lambda gpus: sweep.make_task(trial, "configs/sweeps/elbo.py", SweepFolder(tmp_path), values, None, gpus)
+    make = lambda gpus: sweep.make_task(trial, SweepFolder(tmp_path), values, None, gpus)
     assert [make(gpus).xla_flags for gpus in (0, 2)] == ["", "--same_bits"]
 
 
