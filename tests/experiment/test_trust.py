@@ -25,7 +25,7 @@ from disarm_jax.experiment.config import ConfigError, resolve, versioned
 from disarm_jax.experiment.evaluate import evaluate_run
 from disarm_jax.experiment.load import load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError
-from disarm_jax.experiment.writers import Progress
+from disarm_jax.progress import ProgressBar
 from scripts import kill_test
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -539,10 +539,10 @@ class TestConsole:
                 raise OSError(5, "Input/output error")
 
         monkeypatch.setattr(sys, "stderr", Gone())
-        progress = Progress(0, 10)
+        progress = ProgressBar(10)
         progress.say("a line")
-        progress.compiling()
-        progress.update(5, 1.0, 1.0)
+        progress.describe("compiling")
+        progress.update(5, "a note", 1.0)
         progress.close()
 
     def test_standard_files_are_never_others(self, tmp_path):
