@@ -300,7 +300,8 @@ class TestImages:
     """Another data set behind the same path."""
 
     @pytest.fixture(scope="class")
-    def own(self, tmp_path_factory, quick_compile, no_figures):
+    @classmethod
+    def own(cls, tmp_path_factory, quick_compile, no_figures):
         folder = tmp_path_factory.mktemp("own")
         loop.train(config_of(folder, steps=5), folder / "run")
         return folder
@@ -493,7 +494,7 @@ class TestSizes:
 
     def test_the_memory_of_the_machine(self, folder, monkeypatch):
         monkeypatch.setattr(sizes, "machine_memory", lambda: 1000)
-        with pytest.raises(ConfigError, match=r"model\.latents is \(4,\): the parameters of all seeds would take 0 GB"):
+        with pytest.raises(ConfigError, match=r"model\.latents is \(4,\): the parameters of all seeds and points would take 0 GB"):
             sizes.check_sizes(resolve(config_of(folder)), 16)
 
 
