@@ -494,7 +494,7 @@ class TestSizes:
 
     def test_the_memory_of_the_machine(self, folder, monkeypatch):
         monkeypatch.setattr(sizes, "machine_memory", lambda: 1000)
-        with pytest.raises(ConfigError, match=r"model\.latents is \(4,\): the parameters of all seeds and points would take 0 GB"):
+        with pytest.raises(ConfigError, match=r"model\.latents is \(4,\): the parameters of all seeds and points"):
             sizes.check_sizes(resolve(config_of(folder)), 16)
 
 
