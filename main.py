@@ -8,10 +8,20 @@
 stopped by a signal and saved, to be started again; 1 with one line on standard error that says what is wrong.
 """
 
+import signal
 import sys
 
 if __name__ == "__main__":  # until `main` begins: Ctrl-C, or a setting that JAX refuses when it is imported
     sys.excepthook = lambda kind, error, trace: print(f"error: {kind.__name__}: {error}".rstrip(": "), file=sys.stderr)
+
+    def end_at_once(number: int, _: object) -> None:
+        """In one line; an exception would be lost while a C extension is imported."""
+        print("error: KeyboardInterrupt", file=sys.stderr)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it may be ignored
+        signal.signal(signal.SIGINT, end_at_once)
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -48,6 +58,8 @@ _OTHER_NUMBERS = flags.DEFINE_bool(
 def main(argv: list[str]) -> None:
     """One run, or one evaluation."""
     sys.excepthook = sys.__excepthook__
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     keep_standard_streams()
     if len(argv) > 1:
         sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")

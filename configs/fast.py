@@ -5,12 +5,12 @@
     python -m main --config configs/fast.py:3 --config.estimator.name=disarm
     python -m main --config configs/fast.py:linear,10 --config.seeds="(0,)"
 
-Behind the colon is the model: linear, nonlinear, or a number of linear layers; then, for a multi-sample bound, the number
-of pairs. The estimator is `disarm_midpoint`, or `multisample_disarm_midpoint` for a bound; any other stands in its place
-with `estimator.name`. What differs from the paper's settings is the same for every row: 50,000 steps, Adam for the prior
-too, and a learning rate that rises for 1,000 steps and falls along a cosine to zero, from 3e-3 for linear models and from
-1e-3 for nonlinear ones. Decoder and prior learn as in the paper. `configs/sweeps/fast.py` has all rows, and
-`results/fast` what came of them.
+Behind the colon is the model: linear, nonlinear, or a number of linear layers; then, for a multi-sample bound, the
+number of pairs. The estimator is `disarm_midpoint`, or `multisample_disarm_midpoint` for a bound; any other stands in
+its place with `estimator.name`. What differs from the paper's settings is the same for every row: 50,000 steps, Adam
+for the prior too, and a learning rate that rises for 1,000 steps and falls along a cosine to zero, from 3e-3 for linear
+models and from 1e-3 for nonlinear ones. Decoder and prior learn as in the paper. `configs/sweeps/fast.py` has all rows,
+and `results/fast` what came of them.
 
 Time: about 1 minute per seed on one core for the linear ELBO, 3 minutes for the nonlinear one and for several layers.
 """

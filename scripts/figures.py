@@ -106,7 +106,7 @@ def read_runs(folder: pathlib.Path = ROOT / "results/elbo_by_time") -> list[Run]
     """The runs of a folder, the one that is ahead after the time of the shortest first."""
     ratios = json.loads((folder / "steps.json").read_text())["over_disarm"]
     runs = []
-    for file in sorted(folder.glob("runs/*/config.json")):
+    for file in sorted(folder.glob("cells/*/config.json")):
         name = json.loads(file.read_text())["estimator"]["name"]
         lines = [json.loads(line) for line in (file.parent / "metrics.jsonl").read_text().splitlines()]
         measured = [(line["step"], line["train_elbo"]) for line in lines if "train_elbo" in line]

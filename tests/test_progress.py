@@ -4,8 +4,9 @@ import io
 import sys
 
 from disarm_jax import progress
+from disarm_jax.data.bar import Bar
 from disarm_jax.progress import ProgressBar
-from scripts import mutants, prepare_data
+from scripts import mutants
 
 
 class Terminal(io.StringIO):
@@ -46,14 +47,12 @@ def test_a_bar_on_a_terminal(monkeypatch):
 
 
 def test_data_sets_and_mutants_are_told_in_lines(capsys):
-    bar = prepare_data._Bar()
-    for part in (("reading train", 1, 2), ("reading train", 2, 2), ("reading test", 1, 1)):
-        bar(*part)
-    bar.close()
+    with Bar() as bar:
+        for part in (("reading train", 1, 2), ("reading train", 2, 2), ("reading test", 1, 1)):
+            bar(*part)
     results = [mutants.Result("killed", "a test", 1.0), mutants.Result("SURVIVED", "", 2.0)]
     assert [result for result, _ in mutants.counting(results, 2, "mutants")] == results
     said = capsys.readouterr().err
     assert "\r" not in said
-    lines = [line.partition("  ")[::2] for line in said.splitlines()]
-    assert [what for what, _ in lines] == ["reading train"] * 2 + ["reading test"] + ["mutants"] * 2
-    assert [where.partition("  ")[0] for _, where in lines] == ["1 of 2", "2 of 2", "1 of 1", "1 of 2", "2 of 2"]
+    lines = [line.split("  ")[:2] for line in said.splitlines()]
+    assert lines == [["reading train"], ["reading test"], ["mutants", "1 of 2"], ["mutants", "2 of 2"]]

@@ -1,11 +1,11 @@
-"""Every MNIST and FashionMNIST row of the paper's Table 1 in a twentieth of its steps, with the preset of `configs/fast.py`.
+"""Every MNIST and FashionMNIST row of Table 1 in a twentieth of the paper's steps, by the preset of `configs/fast.py`.
 
     python -m scripts.sweep --config configs/sweeps/fast.py --out runs/fast
     python -m scripts.sweep --config configs/sweeps/fast.py --out runs/fast --only model.latents=200-200 --cluster local
 
-Linear and nonlinear models, two to four linear layers, bounds of one and ten pairs; five seeds. With each row of ours the
-same settings with plain DisARM and with RELAX, or with VIMCO for the bounds, so that one sees what the estimator gives
-and what the rate gives; 54 trials.
+Linear and nonlinear models, two to four linear layers, bounds of one and ten pairs; five seeds. With each row of ours
+the same settings with plain DisARM and with RELAX, or with VIMCO for the bounds, so that one sees what the estimator
+gives and what the rate gives; 54 trials.
 
 Time: about 60 hours of one core in all, half of it for the bounds of ten pairs.
 """
@@ -23,7 +23,8 @@ def get_hyper(hyper):
     datasets = hyper.sweep("dataset.name", ["mnist", "fashion_mnist"])
     rate = fast.get_config("nonlinear").optimizer.encoder.learning_rate
     rates = [hyper.fixed(f"optimizer.{group}.learning_rate", rate) for group in ("encoder", "decoder", "prior")]
-    linear, nonlinear = hyper.fixed("model.hidden", ()), hyper.product([hyper.fixed("model.hidden", (200, 200)), *rates])
+    linear = hyper.fixed("model.hidden", ())
+    nonlinear = hyper.product([hyper.fixed("model.hidden", (200, 200)), *rates])
     layers = hyper.sweep("model.latents", [(200,) * depth for depth in (2, 3, 4)])
 
     def elbo(estimator):

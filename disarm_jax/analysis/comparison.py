@@ -258,7 +258,7 @@ def kind_of(point: dict[str, Any]) -> str:
         kinds.append(" × ".join(map(str, point["latents"][0])) + " classes")
     if len(point["latents"]) > 1:
         kinds.append(f"{len(point['latents'])} layers")
-    if point["pairs"]:
+    if point.get("pairs"):  # older results have none
         kinds.append(f"bound of {palette.count(point['pairs'], 'pair')}")
     return ", ".join(kinds)
 

@@ -1,6 +1,7 @@
 """Whatever is wrong with flags or a config file is said in one line."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -141,7 +142,9 @@ def test_what_ends_a_start_is_one_line(tmp_path):
         )
         for more, arguments, _, _ in cases
     ]
-    time.sleep(0.7)  # it imports JAX for longer
+    mapped = pathlib.Path(f"/proc/{started[-1].pid}/maps")
+    while "numpy" not in mapped.read_text():  # it is being imported, as JAX will be
+        time.sleep(0.01)
     started[-1].send_signal(signal.SIGINT)
     for process, (_, _, status, message) in zip(started, cases, strict=True):
         _, said = process.communicate()

@@ -67,9 +67,9 @@ def one_program_for_each_config(quick_compile):
     def bounds_once(prepared, axis):
         return once((id(prepared), axis.num_seeds, *axis.devices), lambda: bounds_of(prepared, axis))
 
-    def map_once(axis, function, *, donate=False):
+    def map_once(axis, function, *, num_own=1, donate=False):
         method, options = getattr(function, "func", function), getattr(function, "keywords", {})
-        make = lambda: map_seeds(axis, function, donate=donate)
+        make = lambda: map_seeds(axis, function, num_own=num_own, donate=donate)
         if not hasattr(method, "__self__"):  # the bounds, of which there is one program already
             return make()
         key = id(method.__self__), method.__name__, *options.items(), axis.num_seeds, *axis.devices, donate

@@ -253,13 +253,13 @@ def test_own_estimator_data_set_and_model(tmp_path):
     config.estimator.options = {"num_pairs": 2}
     summary = train(config, tmp_path / "run")
     assert summary["estimators"] == ["custom_parts:straight_disarm(num_pairs=2)"]
-    run = load_run(tmp_path / "run")
+    run = load_run(tmp_path / "run", allow_imports=True)
     assert type(run.model).__name__ == "QuietVAE"
     assert run.model.loudness == 0.5
     # It is DisARM with two pairs, and trains just as that does.
     config.estimator.name = "disarm"
     train(config, tmp_path / "same")
-    jax.tree.map(np.testing.assert_array_equal, run.params, load_run(tmp_path / "same").params)
+    jax.tree.map(np.testing.assert_array_equal, run.params, load_run(tmp_path / "same", allow_imports=True).params)
     with pytest.raises(ConfigError, match=r"must return a disarm_jax\.Estimator, got int"):
         resolve(tiny_config(tmp_path, **{"estimator.name": "custom_parts:not_an_estimator"}))
 

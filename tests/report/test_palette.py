@@ -99,11 +99,11 @@ def _while_training(name, folder, monkeypatch):
 def _in_a_comparison(name, folder, monkeypatch):
     group = {"variance": 1.0, "stderr": 0.01, "ratio": 1.0}
     rows = [{"estimator": name, "unbiased": True, "time": 1.0, "encoder": group, "logits": group}]
-    point = {"dataset": "mnist", "hidden": [], "latents": [200], "step": 1, "estimators": rows}
+    point = {"dataset": "mnist", "hidden": [], "latents": [200], "step": 1, "reference": "disarm", "estimators": rows}
     figures = _caught(compare_figure, monkeypatch)
     compare_figure.draw_comparison(point, folder / "compare.png")
     (ax,) = figures[-1].axes
-    assert ax.get_title() == "mnist, linear, 1 stochastic layer, 1 step"
+    assert ax.get_title() == "mnist, linear, 1 step"
     return to_hex(ax.containers[0].lines[0].get_color())
 
 
@@ -128,7 +128,8 @@ def test_labels_of_a_comparison_do_not_cover_each_other(tmp_path, monkeypatch):
     for number, name in enumerate(names):
         group = {"variance": 1.0, "stderr": 0.01, "ratio": 1 + 0.1 * (number % 5)}
         rows.append({"estimator": name, "unbiased": True, "time": 1 + 0.1 * (number // 5), "encoder": group})
-    point = {"dataset": "mnist", "hidden": [], "latents": [200, 200], "step": 2000, "estimators": rows}
+    point = {"dataset": "mnist", "hidden": [], "latents": [200, 200], "step": 2000}
+    point |= {"reference": "disarm", "estimators": rows}
     figures = _caught(compare_figure, monkeypatch)
     compare_figure.draw_comparison(point, tmp_path / "compare.png")
     boxes = [text.get_window_extent() for text in figures[-1].axes[0].texts]
