@@ -8,7 +8,7 @@
 Behind the colon is the model: linear, nonlinear, or a number of linear layers; then, for a multi-sample bound, the
 number of pairs. The estimator is `disarm_midpoint`, or `multisample_disarm_midpoint` for a bound; any other stands in
 its place with `estimator.name`. What differs from the paper's settings is the same for every row: 50,000 steps, Adam
-for the prior too, and a learning rate that rises for 1,000 steps and falls along a cosine to zero, from 3e-3 for linear
+for the prior too, and a learning rate that rises for 1,000 steps and falls along a cosine to zero, from 1e-2 for linear
 models and from 1e-3 for nonlinear ones. Decoder and prior learn as in the paper. `configs/sweeps/fast.py` has all rows,
 and `results/fast` what came of them.
 
@@ -39,7 +39,7 @@ def get_config(argument="linear"):
     config.optimizer.prior.name = "adam"
     config.optimizer.prior.reduction = "mean"
     for group in (config.optimizer.encoder, config.optimizer.decoder, config.optimizer.prior):
-        group.learning_rate = 1e-3 if model == "nonlinear" else 3e-3
+        group.learning_rate = 1e-3 if model == "nonlinear" else 1e-2
         group.schedule = "cosine"
         group.warmup_steps = 1_000
     config.eval.train_every = 10_000

@@ -116,8 +116,8 @@ class TestInterrupted:
         """The metrics of step 5 are written while the steps to 10 run, at whose end it is saved."""
         metrics = writers.Recorder.metrics
 
-        def signalled(self, at, values):
-            metrics(self, at, values)
+        def signalled(self, at, values, *rest):
+            metrics(self, at, values, *rest)
             if at == step and not on:
                 on.append(True)
                 signal.raise_signal(number)
@@ -138,8 +138,8 @@ class TestInterrupted:
         """What is left to evaluate is evaluated when the run continues."""
         metrics, on = writers.Recorder.metrics, []
 
-        def signalled(self, at, values):
-            metrics(self, at, values)
+        def signalled(self, at, values, *rest):
+            metrics(self, at, values, *rest)
             if at == place and name in values and not on:
                 on.append(True)
                 signal.raise_signal(signal.SIGTERM)
