@@ -90,3 +90,8 @@ def __getattr__(name: str) -> Any:
     message = f"disarm_jax.{name} will go: write disarm_jax.make_estimator({name!r}, …)"
     warnings.warn(message, DeprecationWarning, stacklevel=2)
     return BITS.factory(name)
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, which is what an editor should complete, and not what this file imports."""
+    return [*__all__, "__all__", "__doc__", "__version__"]

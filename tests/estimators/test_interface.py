@@ -200,6 +200,7 @@ def test_public_names_are_sorted_and_exist():
     for module in (dj, dj.categorical):
         assert all(hasattr(module, name) for name in module.__all__)
     assert len(dj.__all__) <= 30
+    assert [name for name in dir(dj) if not name.startswith("_")] == sorted(dj.__all__)  # what an editor completes
     paper = {"arm", "disarm", "multisample_disarm", "reinforce_loo", "relax", "vimco"}
     assert paper | {"arms", "disarm_midpoint"} <= set(dj.__all__)
 
