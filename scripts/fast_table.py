@@ -115,7 +115,7 @@ def verdict(ours: Number, theirs: Number) -> str:
 def table(results: dict[Row, dict[str, Result]]) -> str:
     """All rows that have been run, as Markdown."""
     header = "| bound | model | data | | the paper's best | ours | | minutes | DisARM | RELAX or VIMCO |"
-    lines = [header, "|---" * header.count(" | ") + "|---|"]
+    lines = [header, "|---" * (header.count("|") - 1) + "|"]
     order = [Row(bound, model, data) for bound in BOUNDS for model in paper.MODELS for data in paper.DATASETS]
     for row in (row for row in order if set(results.get(row, {})) & set(OURS)):
         found = results[row]

@@ -49,8 +49,9 @@ def test_rows(runs, tmp_path, capsys):
     run(f"--runs={runs}", f"--out={tmp_path / 'table.md'}")
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert capsys.readouterr().out == text
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
-    assert {len(row) for row in rows} == {10}
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert {len(row) for row in rows} == {10}  # the line below the header too: else it is no table
+    _, _, *rows = rows
     linear, _, layers, _, bound, bound_test = rows
     names = ["ELBO", "Linear", "Dynamic MNIST", "train", "−115.93 ± 0.15 (RELAX)"]
     assert linear == [*names, "**−112.50 ± 0.50**", "reached", "1.0", "−118.50 ± 0.50", "–"]
