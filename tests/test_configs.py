@@ -89,7 +89,7 @@ def test_other_arguments_are_refused(name):
         config_of(name)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("categorical", "quickstart")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("categorical", "fast", "quickstart")])
 def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(name):
     config = importlib.import_module(f"configs.{name}").get_config()
     fields = [line.split(":")[0] for line in differences(plain(base.get_config()), plain(config))]
@@ -97,6 +97,20 @@ def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(na
     about |= {"estimator.options.baseline"}
     assert set(fields) <= about | {"objective.name", "objective.num_samples", "variance.estimators"}
     assert config.steps == base.get_config().steps
+
+
+@pytest.mark.parametrize("argument", ["linear", "nonlinear", "3", "linear,10"])
+def test_the_fast_preset_differs_from_the_paper_in_the_same_settings_for_every_model(argument):
+    """Beside what a model is, in what its docstring lists; a bound has the samples of the paper's tables, too."""
+    paper = dict(flat(plain(base.get_config())))
+    fields = {field for field, value in flat(plain(config_of(f"fast:{argument}"))) if value != paper[field]}
+    models = {"linear": set(), "nonlinear": {"model.hidden"}, "3": {"model.latents"}}
+    models["linear,10"] = {"objective.name", "objective.num_samples", "eval.train_samples", "eval.test_samples"}
+    groups = [f"optimizer.{group}" for group in ("encoder", "decoder", "prior")]
+    schedules = {f"{group}.{name}" for group in groups for name in ("schedule", "warmup_steps")}
+    rates = {f"{group}.learning_rate" for group in groups if argument == "nonlinear" or group != "optimizer.prior"}
+    others = {"steps", "estimator.name", "optimizer.prior.name", "optimizer.prior.reduction"}
+    assert fields == models[argument] | schedules | rates | others | {"eval.train_every", "eval.test_every"}
 
 
 # Overrides, and what the message must match: field, value and what is accepted.
