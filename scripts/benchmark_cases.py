@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 import disarm_jax as dj
 from disarm_jax import data
-from disarm_jax.experiment.build import estimators_for, make_model
+from disarm_jax.experiment.build import make_model, registry_for
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
@@ -137,9 +137,9 @@ def flops_by_hand(config: Config) -> float | None:
     Element-wise work is not counted.
     """
     latents, hidden, batch = config["model"]["latents"], tuple(config["model"]["hidden"]), config["batch_size"]
-    name, depth, known = config["estimator"]["name"], len(latents), estimators_for(latents)
+    name, depth, known = config["estimator"]["name"], len(latents), registry_for(latents)
     latents = [int(np.prod(layer)) for layer in latents]  # numbers of bits, or of variables and classes
-    info = known.estimator_info(name, **({} if depth > 1 else config["estimator"]["options"]))
+    info = known.info(name, **({} if depth > 1 else config["estimator"]["options"]))
     if info.needs_grad or not isinstance(info.evaluations, int):
         return None
     if depth > 1 and name not in ("arm", "disarm", "reinforce_loo"):

@@ -66,11 +66,6 @@ def parse_estimator(text: str) -> EstimatorSpec:
     return EstimatorSpec(name.strip(), options)
 
 
-def estimators_for(latents: Sequence[Any]) -> Any:
-    """The package with `estimator_names`, `estimator_info` and `make_estimator` for bits, or for classes."""
-    return dj.categorical if has_classes(latents) else dj
-
-
 def registry_for(latents: Sequence[Any]) -> Registry:
     """The factories of estimators for bits, or for classes."""
     return CLASSES if has_classes(latents) else BITS
@@ -91,8 +86,9 @@ def num_bound_samples(name: str, options: Mapping[str, Any], latents: Sequence[A
 
 
 def default_option(name: str, option: str, latents: Sequence[Any] = ()) -> Any:
-    """The default of an estimator's option."""
-    return registry_for(latents).defaults(name)[option]
+    """The default of an estimator's option; None for a custom estimator, or one without such an option."""
+    registry = registry_for(latents)
+    return registry.defaults(name).get(option) if name in registry.names() else None
 
 
 def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: str) -> Callable[[Any], dj.Estimator]:
@@ -116,7 +112,7 @@ def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: s
         return lambda x: est
 
     def make(**options: Any) -> dj.Estimator:
-        maker = estimators_for(latents).make_estimator if len(latents) == 1 else dj.hierarchical
+        maker = registry_for(latents).make if len(latents) == 1 else dj.hierarchical
         return maker(spec.name, **spec.options, **options)
 
     est = make()

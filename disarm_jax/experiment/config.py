@@ -20,9 +20,9 @@ from disarm_jax.experiment.build import (
     EstimatorSpec,
     default_option,
     estimator_builder,
-    estimators_for,
     num_bound_samples,
     parse_estimator,
+    registry_for,
     size_option,
 )
 from disarm_jax.experiment.fields import (
@@ -259,12 +259,12 @@ def _resolve_estimators(config: dict) -> None:
 def _checked_estimator(field: str, spec: EstimatorSpec, config: Mapping[str, Any]) -> EstimatorSpec:
     """The estimator, by default with the objective's K; refused if it is not for the objective or the model."""
     objective, latents = config["objective"], config["model"]["latents"]
-    layers, known = len(latents), estimators_for(latents)
+    layers, known = len(latents), registry_for(latents)
     custom, bound = is_import_path(spec.name), is_bound(config)
     name_field = "estimator.name" if field == "estimator" else field
     fitting, where = list(dj.hierarchical_names()), f"a model with {layers} stochastic layers"
     if layers == 1:
-        fitting = [n for n in known.estimator_names() if (known.estimator_info(n).objective == "bound") == bound]
+        fitting = [n for n in known.names() if (known.info(n).objective == "bound") == bound]
         where = f"the objective {objective['name']}{' and categorical variables' if has_classes(latents) else ''}"
     _check_import(name_field, spec.name)
     if spec.name not in fitting and not (custom and layers == 1):

@@ -37,16 +37,16 @@ def evaluations_of(config: Mapping[str, Any]) -> int | None:
     With T stochastic layers 1 + T (n − 1) for groups of n samples, RELAX 1 + 2 T.
     """
     name, latents = config["estimator"]["name"], config["model"]["latents"]
-    layers, known = len(latents), build.estimators_for(latents)
-    if name not in known.estimator_names():
+    layers, known = len(latents), build.registry_for(latents)
+    if name not in known.names():
         return None
     if layers > 1 and name == "relax":
         return 1 + 2 * layers
     try:
-        evaluations = known.estimator_info(name, **config["estimator"]["options"]).evaluations
+        evaluations = known.info(name, **config["estimator"]["options"]).evaluations
     except (TypeError, ValueError):  # options of a later version
         return None
-    if evaluations == "D + 1":
+    if isinstance(evaluations, str):  # D + 1
         evaluations = latents[0] + 1
     return 1 + layers * (evaluations - 1) if layers > 1 else evaluations
 
