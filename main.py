@@ -26,7 +26,7 @@ if __name__ == "__main__":  # until `main` begins: Ctrl-C, or a setting that JAX
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, memory_errors, parse_flags
+from disarm_jax.command_line import check_config_file, flag_errors, flags_only, memory_errors, parse_flags
 from disarm_jax.console import keep_standard_streams, say
 from disarm_jax.data import DataError
 from disarm_jax.experiment.checkpoint import CheckpointError
@@ -61,8 +61,7 @@ def main(argv: list[str]) -> None:
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     keep_standard_streams()
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     keep_compiled_programs()
     try:
         with memory_errors():

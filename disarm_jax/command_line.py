@@ -40,6 +40,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         return flags.FLAGS(argv)
 
 
+def flags_only(argv: Sequence[str]) -> None:
+    """Ends with one line if there is anything on the command line besides flags."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+
+
 def help_text() -> str:
     """The docstring of the command, its flags, and, if it takes a config, all fields of one."""
     text = f"{sys.modules['__main__'].__doc__ or ''}\n{flags.FLAGS.main_module_help()}"

@@ -30,7 +30,7 @@ from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import for_each
@@ -211,8 +211,7 @@ def as_markdown(rows: dict[str, Any], topology: str, num_seeds: int) -> str:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Compiles all of them, one after the other."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     out = pathlib.Path(values.out)
     out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Any] = {}

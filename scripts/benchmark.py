@@ -31,7 +31,7 @@ import jax
 import numpy as np
 from absl import app, flags, logging
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.report.palette import count
@@ -263,8 +263,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures everything, then writes."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
     cores, rounds = sorted(os.sched_getaffinity(0)), values.rounds or (2 if values.quick else 4)
     os.sched_setaffinity(0, cores[:1])  # before JAX looks for the cores it may use

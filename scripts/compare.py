@@ -40,7 +40,7 @@ from disarm_jax.analysis.comparison import (
     new_point,
     subjects_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.load import load_run
@@ -68,8 +68,7 @@ def define_flags(values: flags.FlagValues) -> None:
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures every point, and writes whenever another estimator is known."""
     try:
-        if len(argv) > 1:
-            raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
+        flags_only(argv)
         steps = numbers("steps", values.steps, "1000,50000") or [None]
         pairs, allow = numbers("pairs", values.pairs, "1,10"), values.allow_imports
         runs = [load_run(workdir, step, allow_imports=allow) for workdir in values.workdir for step in steps]

@@ -27,7 +27,7 @@ import numpy as np
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
+from disarm_jax.command_line import check_config_file, flag_errors, flags_only, parse_flags
 from disarm_jax.data import DataError
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.devices import deterministic_gpu_flag, keep_compiled_programs
@@ -110,8 +110,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """All runs, in a folder that is removed again."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     try:
         check_config_file(values["config"])
         devices = find_devices(values.platform)

@@ -29,7 +29,7 @@ import numpy as np
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDir
 
@@ -320,8 +320,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """The reference, the run with kills, and the comparison."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     holder = values["config"]
     config = config_flags.get_config_filename(holder), config_flags.get_override_values(holder)
     try:

@@ -16,7 +16,7 @@ import numpy as np
 from absl import app, flags
 
 import disarm_jax as dj
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 
 OUT = flags.DEFINE_string("out", "runs/midpoint_scale", "Folder of the table.")
 NUM_DRAWS = flags.DEFINE_integer("num_draws", 20_000, "Draws, shared between the rows of a batch.", lower_bound=100)
@@ -55,8 +55,9 @@ def row_of_table(f: Callable, logits: jax.Array, num_draws: int) -> list[float]:
     return [total(est) / disarm for est in ests]
 
 
-def main(_: list[str]) -> None:
+def main(argv: list[str]) -> None:
     """Measures all functions and writes the table."""
+    flags_only(argv)
     rng = np.random.default_rng(0)
     fs = functions(rng)
     lines = ["| f | rows | λ from the batch | " + " | ".join(f"λ = {scale:g}" for scale in SCALES) + " |"]

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.progress import ProgressBar
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -187,8 +187,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Runs the mutants that the flags choose, prints what kills them, and exits with status 1 if one survives."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     every = load_mutants()
     try:
         mutants = [mutant for mutant in every if re.search(values.only, str(mutant))]

@@ -25,7 +25,7 @@ from absl import app, flags
 from jax import lax
 
 import disarm_jax as dj
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "docs" / "examples"
 RATES = (0.03, 0.1, 0.3, 1.0)  # of Adam
@@ -230,8 +230,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("num_draws", 500, "Draws that measure each variance.", lower_bound=10, **options)
 
 
-def main(_: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures all and writes the tables."""
+    flags_only(argv)
     seeds, budget, start = values.seeds, values.evaluations, time.perf_counter()
     names = [[f"{method}", f"{method.count}"] for method in METHODS] + [["DisARM, ∇f at the midpoint, best λ", "3"]]
     lines = [

@@ -10,7 +10,7 @@ import sys
 
 from absl import app, flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
 from disarm_jax.data.bar import Bar
 from disarm_jax.data.cache import cache_file, data_folder
@@ -32,8 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Prepares the data set that the flags name and prints what was put where."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    flags_only(argv)
     try:
         options = {"source": values.source, "data_dir": values.data_dir, "path": values.path}
         with Bar() as progress:

@@ -17,7 +17,7 @@ from absl import app, flags
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
@@ -90,8 +90,7 @@ def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Reads the runs and writes the report."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, one --runs for each folder")
+    flags_only(argv)
     try:
         out = pathlib.Path(values.out).expanduser()
     except RuntimeError:

@@ -24,7 +24,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
+from disarm_jax.command_line import check_config_file, flag_errors, flags_only, parse_flags
 from disarm_jax.console import say
 from disarm_jax.experiment.config import ConfigError, differences, flat
 from disarm_jax.experiment.devices import (
@@ -82,8 +82,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """One launch, or the status."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     try:
         sys.exit(show_status(values.status) if values.status is not None else launch(values))
     except (ConfigError, RunDirError, SweepError) as error:

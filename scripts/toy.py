@@ -31,7 +31,7 @@ import optax
 from absl import app, flags, logging
 
 import disarm_jax as dj
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.step import descend, project
 from disarm_jax.progress import ProgressBar
 from scripts.toy_exact import exact_ascent, exact_gradient, exact_variance, sigmoid
@@ -194,8 +194,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Runs every ascent, then writes the three files."""
-    if len(argv) > 1:
-        raise SystemExit(f"unexpected arguments {argv[1:]}; accepted: flags only, lists separated by commas")
+    flags_only(argv)
     names, targets, out = parse_estimators(values.estimators), parse_p0(values.p0), pathlib.Path(values.out)
     try:  # before the work, not after it
         out.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from disarm_jax.analysis.at_checkpoint import (
     split_names,
     tunables_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, check_measured
 from disarm_jax.experiment.load import Run, load_images, load_run
@@ -87,8 +87,7 @@ def table(found: dict[str, dict[str, GroupVariance]]) -> str:
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures, prints and writes."""
     try:
-        if len(argv) > 1:
-            raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
+        flags_only(argv)
         run = load_run(values.workdir, point=values.point, allow_imports=values.allow_imports)
         labels = check_measured(split_names(values.estimators), run.config, "--estimators")
         seeds = run.config.seeds
