@@ -1,6 +1,7 @@
 """What the commands share."""
 
 import contextlib
+import importlib
 import os
 import sys
 import traceback
@@ -51,6 +52,12 @@ def help_text() -> str:
     text = f"{sys.modules['__main__'].__doc__ or ''}\n{flags.FLAGS.main_module_help()}"
     fields = "\n".join(["Fields of a config, with their defaults:", *described()])
     return f"{text}\n{fields}" if "config" in flags.FLAGS else text
+
+
+def get_config(name: str) -> ConfigDict:
+    """The config of a file in `configs`, as in `get_config("elbo_linear")` or `get_config("layers:3")`."""
+    file, _, argument = name.partition(":")
+    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 @contextlib.contextmanager

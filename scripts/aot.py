@@ -13,7 +13,6 @@ an error. Writes `aot.json` and `README.md` to `--out`, after every config.
 """
 
 import functools
-import importlib
 import json
 import os
 import pathlib
@@ -30,7 +29,7 @@ from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, get_config, parse_flags
 from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import for_each
@@ -70,8 +69,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def program_of(name: str, num_seeds: int) -> tuple[Any, tuple[Any, Any]]:
     """The chunk of a config as an accelerator runs it, and the shapes of its arguments."""
-    file, _, argument = name.partition(":")
-    config = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+    config = get_config(name)
     config.seeds = tuple(range(num_seeds))
     config = resolve(config)
     experiment = make_experiment(config, make_model(config.model, PIXELS, np.full(PIXELS, 0.1)))

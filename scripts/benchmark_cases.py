@@ -5,7 +5,6 @@ that of another "config", on these cores: it compiles, says "ready", and for eve
 chunk and prints the seconds.
 """
 
-import importlib
 import itertools
 import json
 import os
@@ -18,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from ml_collections import ConfigDict
 
 import disarm_jax as dj
 from disarm_jax import data
+from disarm_jax.command_line import get_config
 from disarm_jax.experiment.build import make_model, registry_for
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import SeedAxis
@@ -57,8 +56,7 @@ def config_of(file: str, num_seeds: int = 1, **fields: Any) -> Config:
 
     Sections are joined to fields by two underscores.
     """
-    file, _, argument = file.partition(":")
-    config: ConfigDict = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+    config = get_config(file)
     config.seeds = tuple(range(num_seeds))
     config.update_from_flattened_dict({name.replace("__", "."): value for name, value in fields.items()})
     return resolve(config)

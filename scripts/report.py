@@ -8,16 +8,14 @@ Every run directory below `--runs` is read, finished or not; damaged ones are na
 Markdown, CSV and LaTeX, the figures as PNG and PDF.
 """
 
-import importlib
 import pathlib
 import sys
 import tempfile
 
 from absl import app, flags
 from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, get_config, parse_flags
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
@@ -35,12 +33,6 @@ def define_flags(values: flags.FlagValues) -> None:
     what = "A folder with run directories in it, at any depth; repeatable."
     flags.DEFINE_multi_string("runs", ["runs"], what, flag_values=values)
     flags.DEFINE_string("out", "report", "Folder for the report.", flag_values=values)
-
-
-def get_config(name: str) -> ConfigDict:
-    """The config of a file in `configs`."""
-    file, _, argument = name.partition(":")
-    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 def make_report(folders: list[str], out: pathlib.Path) -> str:

@@ -16,7 +16,7 @@ from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
-from disarm_jax import command_line  # noqa: F401 - lets integers be written as 1e4
+from disarm_jax.command_line import get_config  # and integers may be written as 1e4
 from disarm_jax.estimators.registry import BITS
 from disarm_jax.experiment.build import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
@@ -34,12 +34,6 @@ TWO_LAYERS = {"model.latents": (200, 200)}
 
 def not_an_estimator():
     """What an import path may find."""
-
-
-def config_of(name):
-    """The config of a file, with what stands behind a colon as its argument."""
-    file, _, argument = name.partition(":")
-    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 def changed(overrides):
@@ -79,14 +73,14 @@ def test_former_names_work_and_say_the_new_one(former):
     name, argument = FORMER[former].split(":")
     with pytest.warns(FutureWarning, match=f"configs/{former}.py is now configs/{name}.py:{argument}$"):
         config = importlib.import_module(f"configs.{former}").get_config()
-    assert resolve(config) == resolve(config_of(FORMER[former]))
+    assert resolve(config) == resolve(get_config(FORMER[former]))
 
 
 @pytest.mark.parametrize("name", ["layers:5", "layers:two", "multisample:disarm", "multisample:arm,2"])
 def test_other_arguments_are_refused(name):
     file, _, argument = name.partition(":")
     with pytest.raises(ValueError, match=f"^configs/{file}.py:{argument}: accepted: {file}.py:"):
-        config_of(name)
+        get_config(name)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("categorical", "quickstart")])
@@ -319,7 +313,7 @@ def test_estimators_are_printed_as_they_are_read(text):
 
 def parsed(name, *arguments):
     """The config that a command line gives."""
-    values, config = flags.FlagValues(), config_of(name)
+    values, config = flags.FlagValues(), get_config(name)
     with mock.patch.object(sys, "argv", ["main", *arguments]):  # where ml_collections looks for the fields
         config_flags.DEFINE_config_dict("config", config, lock_config=True, flag_values=values)
         values(sys.argv)
