@@ -34,6 +34,7 @@ from absl import app, flags, logging
 from disarm_jax.command_line import flags_only, parse_flags
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
+from disarm_jax.progress import ProgressBar
 from disarm_jax.report.palette import count
 from scripts import benchmark_cases as cases
 from scripts import benchmark_torch
@@ -59,10 +60,12 @@ def timing(seconds: list[float]) -> Timing:
 def seconds_in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
     """Runs all of them once per round, so that what disturbs the machine disturbs all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    progress = ProgressBar(rounds, "round")
     for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for name, run in runs.items():
             seconds[name].append(run())
+        progress.update(number + 1)
+    progress.close()
     return seconds
 
 
@@ -83,9 +86,13 @@ def paired_ratios(runs: dict[str, Callable[[], float]], of: str, rounds: int) ->
 def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
     """The steps of all cases, the evaluation, and the yardsticks, on the one core of this process."""
     pixels, chosen, trained = cases.images(), cases.all_cases(quick), {}
-    for number, case in enumerate(chosen):
-        print(f"compiling {number + 1} of {len(chosen)}: {case.group}, {case.name}", file=sys.stderr)
-        trained[f"{case.group}, {case.name}"] = cases.Training(case.config, pixels)
+    progress = ProgressBar(len(chosen), "case")
+    for case in chosen:
+        name = f"{case.group}, {case.name}"
+        progress.describe(f"compiling {name}")
+        trained[name] = cases.Training(case.config, pixels)
+        progress.update(len(trained))
+    progress.close()
     evaluate, evaluation_flops = cases.evaluation(SPLIT // 10 if quick else SPLIT)
     floats = 1 << 25
     runs = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}

@@ -19,13 +19,11 @@ import contextlib
 import json
 import pathlib
 import sys
-import time
 import zipfile
 from typing import Any
 
 import jax
 import numpy as np
-import tqdm
 from absl import app, flags, logging
 
 from disarm_jax import data
@@ -46,6 +44,7 @@ from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
 from disarm_jax.files import whole_file
+from disarm_jax.progress import ProgressBar
 from scripts.compare_figure import draw_comparison
 
 
@@ -98,22 +97,22 @@ def measure_all(subjects: list[Subject], labels: list[list[str]], budget: Budget
     missing = [
         [label for label in names if label not in means] for names, (_, means) in zip(labels, points, strict=True)
     ]
-    begin, done, total = time.monotonic(), 0, sum(map(len, missing))
+    progress = ProgressBar(sum(map(len, missing)), "estimator")
     out.mkdir(parents=True, exist_ok=True)
     for subject, reference, names, (point, means) in zip(subjects, references, missing, points, strict=True):
         measured = measurer(subject, reference, budget)
         for label in names:
-            eta = tqdm.tqdm.format_interval((time.monotonic() - begin) / done * (total - done)) if done else "unknown"
-            print(f"{done + 1} of {total}: {label}, ETA {eta}", file=sys.stderr, flush=True)
+            progress.describe(label)
             with jax.default_matmul_precision(subject.run.config.matmul_precision):
                 row, means[label] = measured(label)
             point["estimators"].append(row)
             add_ratios(point, means)
-            done += 1
             with whole_file(out / f"{file_name(point)}.npz") as stream:
                 np.savez(stream, **means)
             write(out, [known for known, _ in points if known["estimators"]])
-    if not total:
+            progress.update(progress.done + 1)
+    progress.close()
+    if not progress.total:
         write(out, [known for known, _ in points])
 
 
