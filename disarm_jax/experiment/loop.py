@@ -26,7 +26,7 @@ from disarm_jax.experiment.build import schedule_of
 from disarm_jax.experiment.checkpoint import Checkpoints, Saved
 from disarm_jax.experiment.config import Config, ConfigError, resolve
 from disarm_jax.experiment.devices import Device, SeedAxis
-from disarm_jax.experiment.evaluate import batches_at_once, bound_name, mean_bound, split_samples
+from disarm_jax.experiment.evaluate import bound_name, bounds_of, split_samples
 from disarm_jax.experiment.fingerprint import (
     Record,
     array_sum,
@@ -97,7 +97,7 @@ def train(
             say(f"the run in {run_dir.path} is finished already: {config.steps:,} steps")
             return summary
     prepared = prepare(config)
-    members, experiment = members_of(config), prepared.experiment
+    members, experiment, num_samples = members_of(config), prepared.experiment, split_samples(config)
     seeds = np.array([member.seed for member in members], np.uint32)
     precision = jax.default_matmul_precision(config.matmul_precision)
 
@@ -180,8 +180,8 @@ def train(
 
         def evaluate(splits: list[str]) -> None:
             for split in splits:
-                begin, name = time.monotonic(), bound_name(split, split_samples(config)[split])
-                bounds = axis.take(bound_of[split](state, images[split], axis.share(np.int32(SPLITS.index(split)))))
+                begin, name = time.monotonic(), bound_name(split, num_samples[split])
+                bounds = axis.take(bound_of[split](state, images[split]))
                 recorder.metrics(step, {name: bounds}, diverged)
                 run_dir.write_sums(recorder.sums())
                 recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
@@ -205,11 +205,11 @@ def train(
 
         # --- The loop.
         programs: dict[int, Callable] = {}
-        bound_of, rates = bounds_of(prepared, axis), learning_rates(config, step)
+        bound_of, rates = bounds_of(prepared.model, config, axis, num_samples), learning_rates(config, step)
         pending, reported_at, dispatched = None, 0.0, 0
         if step:  # it may have been killed in the middle of an evaluation
             on_record = {name for row in run_dir.read_metrics() if row["step"] == step for name in row}
-            missing = lambda split: bound_name(split, split_samples(config)[split]) not in on_record
+            missing = lambda split: bound_name(split, num_samples[split]) not in on_record
             evaluate([split for split in due_splits(config, step) if missing(split)])
         while step < config.steps:
             length = min(config.log_every - step % config.log_every, config.steps - step)
@@ -275,20 +275,6 @@ def initial(experiment: Experiment) -> Callable:
 def chunk_of(experiment: Experiment, num_steps: int) -> Callable:
     """So many steps of a member, a function of its state, its numbers and the images."""
     return lambda state, numbers, images: with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
-
-
-def bounds_of(prepared: Prepared, axis: SeedAxis) -> dict[str, Callable]:
-    """The compiled bound of each split, of state, images and number of the split; splits with as many samples share."""
-    config, samples = prepared.config, split_samples(prepared.config)
-    at_once = batches_at_once(axis.devices[0].platform)
-    settings = (config.dataset.binarization, config.eval.batch_size, at_once)
-
-    def compiled(num_samples: int) -> Callable:
-        bound = lambda state, images, number: mean_bound(prepared.model, state, images, number, num_samples, *settings)
-        return axis.map(bound)
-
-    programs = {number: compiled(number) for number in set(samples.values())}
-    return {split: programs[number] for split, number in samples.items()}
 
 
 def note_diverged(metrics: ChunkMetrics, config: Config, diverged: set[Member]) -> list[str]:

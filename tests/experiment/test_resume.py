@@ -64,8 +64,9 @@ def one_program_for_each_config(quick_compile):
     def prepare_once(config):  # what it returns stays in `made`, so that ids below are those of nothing else
         return once(json.dumps(plain(config), sort_keys=True), lambda: prepare(config))
 
-    def bounds_once(prepared, axis):
-        return once((id(prepared), axis.num_seeds, *axis.devices), lambda: bounds_of(prepared, axis))
+    def bounds_once(model, config, axis, num_samples):
+        key = id(model), axis.num_seeds, *axis.devices
+        return once(key, lambda: bounds_of(model, config, axis, num_samples))
 
     def map_once(axis, function, *, num_own=1, donate=False):
         method, options = getattr(function, "func", function), getattr(function, "keywords", {})
