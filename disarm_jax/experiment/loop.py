@@ -11,7 +11,6 @@ checkpoints are written while it runs.
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,6 +42,7 @@ from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment
 from disarm_jax.experiment.writers import Recorder
 from disarm_jax.progress import ProgressBar
 from disarm_jax.report.one_run import draw_curves, draw_samples
+from disarm_jax.signals import signals_to
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 TRY_AGAIN = os.EX_TEMPFAIL  # 75, exit status of a run that has saved itself and wants to be continued
@@ -99,9 +99,10 @@ def train(
     prepared = prepare(config)
     members, experiment, num_samples = members_of(config), prepared.experiment, split_samples(config)
     seeds = np.array([member.seed for member in members], np.uint32)
-    precision = jax.default_matmul_precision(config.matmul_precision)
+    precision, stop = jax.default_matmul_precision(config.matmul_precision), _Stop()
+    listening = signals_to(stop, SIGNALS)
 
-    with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop, contextlib.ExitStack() as closing:
+    with run_dir.disk_errors(), run_dir.locked(), precision, listening, contextlib.ExitStack() as closing:
         # --- The directory: once more, now that nobody else can take it.
         run_dir.check_owner(config)
         run_dir.remove_leftovers()
@@ -127,7 +128,8 @@ def train(
             return False
 
         saved = checkpoints.restore_latest(like, of_this_run, unchanged)
-        begun = lambda: axis.map(initial(experiment), num_own=2)(axis.put(seeds), numbers)
+        first_state = lambda seed, numbers: with_numbers(experiment, numbers).init(seed)
+        begun = lambda: axis.map(first_state, num_own=2)(axis.put(seeds), numbers)
         state = begun() if saved is None else axis.put(saved.state)
         step = saved_step = 0 if saved is None else saved.step
         record = None if saved is None else record_of(saved)
@@ -267,11 +269,6 @@ def save_is_due(config: Config, step: int, seconds: float) -> bool:
     return step == config.steps or in_time or (every is not None and step % every == 0)
 
 
-def initial(experiment: Experiment) -> Callable:
-    """The state of a member before the first step, a function of its seed and numbers."""
-    return lambda seed, numbers: with_numbers(experiment, numbers).init(seed)
-
-
 def chunk_of(experiment: Experiment, num_steps: int) -> Callable:
     """So many steps of a member, a function of its state, its numbers and the images."""
     return lambda state, numbers, images: with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
@@ -332,26 +329,16 @@ def named_metrics(metrics: ChunkMetrics, prepared: Prepared) -> dict[str, Any]:
     return values | metrics.at_end
 
 
-class _SignalFlag:
+class _Stop:
     """Remembers that a signal came, for the loop to look at when it is ready."""
 
     def __init__(self):
         self.name = None
 
-    def __enter__(self):
-        in_main = threading.current_thread() is threading.main_thread()  # Python allows handlers nowhere else
-        handled = [number for number in SIGNALS if in_main and signal.getsignal(number) != signal.SIG_IGN]
-        self._old = {number: signal.signal(number, self._remember) for number in handled}
-        return self
-
-    def _remember(self, number, frame):
+    def __call__(self, number: int, frame: Any) -> None:
         self.name = signal.Signals(number).name
         if number == signal.SIGINT:
             # Not through sys.stderr, which may be in the middle of a line of its own.
             with contextlib.suppress(OSError):
                 os.write(2, b"\nstopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
             signal.signal(number, signal.SIG_DFL)
-
-    def __exit__(self, *unused):
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
