@@ -9,6 +9,7 @@ checkpoints are written while it runs.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -38,7 +39,7 @@ from disarm_jax.experiment.grid import Member, at_point, members_of, numbers_of,
 from disarm_jax.experiment.load import Prepared, prepare, with_numbers
 from disarm_jax.experiment.record import start_entry, write_summary
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows, write_text
-from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment
+from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment, State
 from disarm_jax.experiment.writers import Recorder
 from disarm_jax.progress import ProgressBar
 from disarm_jax.report.one_run import draw_curves, draw_samples
@@ -128,8 +129,7 @@ def train(
             return False
 
         saved = checkpoints.restore_latest(like, of_this_run, unchanged)
-        first_state = lambda seed, numbers: with_numbers(experiment, numbers).init(seed)
-        begun = lambda: axis.map(first_state, num_own=2)(axis.put(seeds), numbers)
+        begun = lambda: axis.map(functools.partial(first_state, experiment), num_own=2)(axis.put(seeds), numbers)
         state = begun() if saved is None else axis.put(saved.state)
         step = saved_step = 0 if saved is None else saved.step
         record = None if saved is None else record_of(saved)
@@ -218,7 +218,7 @@ def train(
             if length not in programs:
                 progress.describe("compiling")
                 begin = time.monotonic()
-                chunk = axis.map(chunk_of(experiment, length), num_own=2, donate=True)
+                chunk = axis.map(functools.partial(run_chunk, experiment, length), num_own=2, donate=True)
                 programs[length] = chunk.lower(state, numbers, images["train"]).compile()
                 recorder.timing(step, "compile", time.monotonic() - begin)
                 progress.describe("")
@@ -269,9 +269,14 @@ def save_is_due(config: Config, step: int, seconds: float) -> bool:
     return step == config.steps or in_time or (every is not None and step % every == 0)
 
 
-def chunk_of(experiment: Experiment, num_steps: int) -> Callable:
-    """So many steps of a member, a function of its state, its numbers and the images."""
-    return lambda state, numbers, images: with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
+def first_state(experiment: Experiment, seed: Any, numbers: Mapping[str, Any]) -> State:
+    """The state of a member before the first step."""
+    return with_numbers(experiment, numbers).init(seed)
+
+
+def run_chunk(experiment: Experiment, num_steps: int, state: State, numbers: Mapping[str, Any], images: Any) -> tuple:
+    """So many steps of a member."""
+    return with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
 
 
 def note_diverged(metrics: ChunkMetrics, config: Config, diverged: set[Member]) -> list[str]:
