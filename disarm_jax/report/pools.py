@@ -166,7 +166,7 @@ def _series(runs: Sequence[Run]) -> tuple[dict[str, dict[int, dict[int, float]]]
         own: dict[str, dict[int, dict[int, float]]] = {}
         for row in run.rows:
             for metric, value in row.items():
-                if metric not in ("step", "seed") and isinstance(value, int | float):
+                if metric not in ("step", "seed"):
                     own.setdefault(metric, {}).setdefault(row["seed"], {})[row["step"]] = value
         for metric, by_seed in own.items():
             for seed, steps in by_seed.items():

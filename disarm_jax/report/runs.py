@@ -105,7 +105,7 @@ class Run(NamedTuple):
     @property
     def precision(self) -> str:
         """Of products of matrices; empty if that is not known."""
-        return self.entries[-1].precision if self.entries else self.config.get("matmul_precision", "")
+        return self.entries[-1].precision if self.entries else self.config["matmul_precision"]
 
     @property
     def step_time(self) -> StepTime | None:
