@@ -19,8 +19,8 @@ from disarm_jax.command_line import flags_only, get_config, parse_flags
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
-from disarm_jax.report.compare import compare
-from disarm_jax.report.figures import draw_all
+from disarm_jax.report.cells import compare
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.page import Pictures, page
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs

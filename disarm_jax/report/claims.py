@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from disarm_jax.report import paper
-from disarm_jax.report.compare import Cell, Comparison
+from disarm_jax.report.cells import Cell, Comparison
 from disarm_jax.report.paper import Place
 
 LINEAR, NONLINEAR = ("linear",), ("nonlinear",)
@@ -218,7 +218,7 @@ def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
 
 
 def _error(cell: Cell, own: float | None) -> float:
-    """Our standard error; a single seed borrows the paper's spread between seeds, as in `compare.difference`."""
+    """Our standard error; a single seed borrows the paper's spread between seeds, as in `cells.difference`."""
     return own if own is not None and np.isfinite(own) else np.sqrt(paper.SEEDS) * cell.paper.stderr
 
 

@@ -6,8 +6,8 @@ import pytest
 from synthetic import config_at, entry, write_run
 
 from disarm_jax.command_line import get_config
-from disarm_jax.report.compare import compare
-from disarm_jax.report.figures import draw_all
+from disarm_jax.report.cells import compare
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.origin import Code, differing_codes
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
