@@ -116,32 +116,13 @@ def train(
         images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
         checkpoints = Checkpoints(run_dir.checkpoints, config.checkpoint.keep)
         closing.callback(checkpoints.close)
-        like, content = jax.eval_shape(jax.vmap(experiment.init), seeds), run_dir.metrics_content()
-        record_of = lambda saved: read_record(saved.record, run_dir.platform)
-        of_this_run = lambda saved: check_run(record_of(saved), config, saved.state, saved.step)
-
-        def unchanged(saved: Saved) -> bool:
-            """Whether all rows are still there that a checkpoint was saved after."""
-            record = record_of(saved)
-            if record is None or run_dir.has_rows(record.rows, content):
-                return True
-            say(f"{run_dir.metrics_file} is not as it was when checkpoint {saved.step} was saved: rows have changed")
-            return False
-
-        saved = checkpoints.restore_latest(like, of_this_run, unchanged)
+        like = jax.eval_shape(jax.vmap(experiment.init), seeds)
+        saved, record = last_saved(run_dir, config, checkpoints, like)
         begun = lambda: axis.map(functools.partial(first_state, experiment), num_own=2)(axis.put(seeds), numbers)
         state = begun() if saved is None else axis.put(saved.state)
         step = saved_step = 0 if saved is None else saved.step
-        record = None if saved is None else record_of(saved)
         settings = settings_now(axis.devices)
-        if record is None:
-            run_dir.check_images(prepared.train_mean, prepared.image_sums)
-        else:
-            run_dir.check_sums(record.images, prepared.image_sums)
-        other_stream, other_bits = changed_settings(record, settings)
-        if other_stream and not other_random_numbers:
-            what = f"{'; '.join(other_stream)}: the run in {run_dir.path} would go on with other random numbers"
-            raise RunDirError(f"{what}; set it back, or accept them with --other_random_numbers")
+        changed = check_continued(run_dir, prepared, record, settings, other_random_numbers)
         saved_at = time.monotonic()
         if step > config.steps:
             made = f"at least {step}, which the run in {run_dir.path} has made"
@@ -163,7 +144,7 @@ def train(
             progress.say(f"{run_dir.path} has rows up to step {reached:,} but no checkpoint: it begins again at step 0")
         if lost:
             progress.say(f"{lost}; they cannot be made again from the checkpoints that are left")
-        if changed := [*other_stream, *other_bits]:
+        if changed:
             progress.say(f"since the last checkpoint {'; '.join(changed)}: the results may have other bits")
 
         def save() -> None:
@@ -222,13 +203,12 @@ def train(
                 programs[length] = chunk.lower(state, numbers, images["train"]).compile()
                 recorder.timing(step, "compile", time.monotonic() - begin)
                 progress.describe("")
-            with contextlib.ExitStack() as tracing:
-                if profile is not None and dispatched == 1:
-                    tracing.enter_context(jax.profiler.trace(profile))
+            traced = profile if dispatched == 1 else None
+            with contextlib.nullcontext() if traced is None else jax.profiler.trace(traced):
                 with jax.transfer_guard("disallow"):
                     begin = time.monotonic()
                     state, metrics = programs[length](state, numbers, images["train"])
-                if profile is not None and dispatched == 1:
+                if traced is not None:
                     jax.block_until_ready(metrics)
             step, dispatched, before = step + length, dispatched + 1, pending
             pending = Chunk(step, length, metrics, begin)
@@ -254,6 +234,47 @@ def train(
         summary = write_summary(run_dir, prepared, axis.devices)
         write_text(run_dir.done_file, f"{config.steps}\n")
     return summary
+
+
+def last_saved(
+    run_dir: RunDir, config: Config, checkpoints: Checkpoints, like: Any
+) -> tuple[Saved | None, Record | None]:
+    """The newest checkpoint of a run that can be continued from, and what it says of the run; None without either.
+
+    It is one that no rows are missing before, if there is one.
+    """
+    content = run_dir.metrics_content()
+    record_of = lambda saved: read_record(saved.record, run_dir.platform)
+    of_this_run = lambda saved: check_run(record_of(saved), config, saved.state, saved.step)
+
+    def unchanged(saved: Saved) -> bool:
+        record = record_of(saved)
+        if record is None or run_dir.has_rows(record.rows, content):
+            return True
+        say(f"{run_dir.metrics_file} is not as it was when checkpoint {saved.step} was saved: rows have changed")
+        return False
+
+    saved = checkpoints.restore_latest(like, of_this_run, unchanged)
+    return saved, None if saved is None else record_of(saved)
+
+
+def check_continued(
+    run_dir: RunDir, prepared: Prepared, record: Record | None, settings: Mapping[str, Any], other_random_numbers: bool
+) -> list[str]:
+    """Refuses to continue with other images, and with other random numbers unless they are accepted.
+
+    Returns:
+      Settings that have changed since the checkpoint of the record was saved, in words.
+    """
+    if record is None:
+        run_dir.check_images(prepared.train_mean, prepared.image_sums)
+    else:
+        run_dir.check_sums(record.images, prepared.image_sums)
+    other_stream, other_bits = changed_settings(record, settings)
+    if other_stream and not other_random_numbers:
+        what = f"{'; '.join(other_stream)}: the run in {run_dir.path} would go on with other random numbers"
+        raise RunDirError(f"{what}; set it back, or accept them with --other_random_numbers")
+    return [*other_stream, *other_bits]
 
 
 def due_splits(config: Config, step: int) -> list[str]:
