@@ -11,7 +11,7 @@ from typing import Any, cast
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from disarm_jax.experiment.fields import FIELDS, ConfigError, described, did_you_mean, flat
+from disarm_jax.experiment.fields import ConfigError, defaults, described, did_you_mean, flat, plain
 
 HELP = {"--help", "-help", "-h", "--helpshort", "-helpshort", "--helpfull", "-helpfull"}
 
@@ -91,10 +91,8 @@ def flag_errors() -> Iterator[None]:
     except OSError as error:
         sys.exit(f"error: --config: {_last_line(error)}")
     except Exception as error:  # whatever the code of a config file raises
-        cause = error.args[0] if error.args else None
-        if isinstance(cause, KeyError):  # so ml_collections says it of a field
-            field = str(cause.args[0]).splitlines()[0].strip("\"'")
-            known = [name for path, _ in flat(FIELDS) for name in (path, path.rpartition(".")[2])]
+        if field := _unknown_field(error):
+            known = [name for path, _ in flat(plain(defaults())) for name in (path, *path.split("."))]
             accepted = "those that --help lists"
             sys.exit(f"error: the config has no field {field!r}; accepted: {accepted}{did_you_mean(field, known)}")
         if isinstance(error, AttributeError) and "has no attribute 'get_config'" in str(error):
@@ -124,6 +122,15 @@ def check_config_file(flag: flags.Flag) -> None:
     for name in dict.fromkeys(name for name in names if name.startswith(f"{flag.name}.") and names.count(name) > 1):
         if isinstance(cast(Any, flag).flag_values[name], flags.MultiFlag):
             raise ConfigError(f"--{name} is given {names.count(name)} times; accepted: one tuple, such as (200, 50)")
+
+
+def _unknown_field(error: Exception) -> str:
+    """The field, or section, that a config does not have, if that is what ml_collections says; else empty."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    cause = error if os.path.basename(raised_in) == "config_dict.py" else None  # a section is missing
+    if error.args and isinstance(error.args[0], KeyError):  # a field is missing
+        cause = error.args[0]
+    return str(cause.args[0]).splitlines()[0].strip("\"'") if isinstance(cause, KeyError) else ""
 
 
 def one_line(error: Exception) -> str:

@@ -16,7 +16,7 @@ from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
-from disarm_jax.command_line import get_config  # and integers may be written as 1e4
+from disarm_jax.command_line import flag_errors, get_config  # and integers may be written as 1e4
 from disarm_jax.estimators.registry import BITS
 from disarm_jax.experiment.build import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
@@ -356,6 +356,22 @@ def test_fields_are_set_from_the_command_line(argument, expected):
 )
 def test_unknown_fields_are_refused_on_the_command_line(argument):
     with pytest.raises((AttributeError, flags.Error), match="nosuch"):
+        parsed("base", argument)
+
+
+@pytest.mark.parametrize(
+    ("argument", "field", "meant"),
+    [
+        ("--config.stepps=1", "stepps", "steps"),
+        ("--config.model.hiden=(3,)", "hiden", "hidden"),
+        ("--config.estimater.name=arm", "estimater", "estimator"),
+        ("--config.estimator.optons.num_pairs=2", "optons", "options"),
+        ("--config.estimator.options.num_pair=2", "num_pair", "num_pairs"),
+    ],
+)
+def test_a_misspelt_field_or_section_is_guessed(argument, field, meant):
+    message = f"error: the config has no field '{field}'; accepted: those that --help lists; did you mean '{meant}'?"
+    with pytest.raises(SystemExit, match=f"^{re.escape(message)}$"), flag_errors():
         parsed("base", argument)
 
 
