@@ -5,10 +5,10 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from absl import flags
+from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from disarm_jax.experiment.fields import ConfigError, defaults, described, did_you_mean, flat, plain
@@ -30,6 +30,19 @@ class _Integers(flags.IntegerParser):
 
 
 config_flags.register_flag_parser_for_type(int, _Integers())  # for all fields of configs
+
+
+def run_script(main: Callable[[list[str]], None], define_flags: Callable[[flags.FlagValues], None]) -> None:
+    """Runs a script.
+
+    Args:
+      main: of the command line without its flags.
+      define_flags: defines them, or reads a config file that is the default of one.
+    """
+    with flag_errors():
+        define_flags(flags.FLAGS)
+    logging.set_verbosity(logging.WARNING)  # JAX tells of absent accelerators, across the progress bar
+    app.run(main, flags_parser=parse_flags)
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:

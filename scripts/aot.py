@@ -24,12 +24,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from disarm_jax.command_line import flags_only, get_config, parse_flags
+from disarm_jax.command_line import flags_only, get_config, run_script
 from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import for_each
@@ -228,6 +228,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

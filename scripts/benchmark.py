@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.progress import ProgressBar
@@ -300,6 +300,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

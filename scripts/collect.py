@@ -14,9 +14,9 @@ import re
 import sys
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.report.runs import Run, read_runs
 
@@ -79,5 +79,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

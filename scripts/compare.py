@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from disarm_jax import data
 from disarm_jax.analysis.comparison import (
@@ -38,7 +38,7 @@ from disarm_jax.analysis.comparison import (
     new_point,
     subjects_of,
 )
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.load import load_run
@@ -137,6 +137,4 @@ def write(out: pathlib.Path, points: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.report import paper
 from disarm_jax.report.paper import Number
@@ -152,5 +152,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

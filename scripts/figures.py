@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-from absl import app, flags
+from absl import flags
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.report import palette
 from scripts.compare_figure import write_labels
 
@@ -177,5 +177,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

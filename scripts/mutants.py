@@ -25,9 +25,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.progress import ProgressBar
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -209,5 +209,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -8,9 +8,9 @@ python -m scripts.prepare_data --dataset omniglot --source files --path folder/w
 import signal
 import sys
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
 from disarm_jax.data.bar import Bar
 from disarm_jax.data.cache import cache_file, data_folder
@@ -49,6 +49,5 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # unwinds, so that temporary files are removed
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

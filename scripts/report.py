@@ -12,10 +12,10 @@ import pathlib
 import sys
 import tempfile
 
-from absl import app, flags
+from absl import flags
 from matplotlib.figure import Figure
 
-from disarm_jax.command_line import flags_only, get_config, parse_flags
+from disarm_jax.command_line import flags_only, get_config, run_script
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
@@ -99,5 +99,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -21,10 +21,10 @@ import sys
 from collections.abc import Sequence
 
 import jax
-from absl import app, flags, logging
+from absl import flags
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, flags_only, parse_flags
+from disarm_jax.command_line import check_config_file, flags_only, run_script
 from disarm_jax.console import say
 from disarm_jax.experiment.config import ConfigError, differences, flat
 from disarm_jax.experiment.devices import (
@@ -280,7 +280,4 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
 
 
 if __name__ == "__main__":
-    with flag_errors():
-        define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import jax
-from absl import app, flags, logging
+from absl import flags
 
 from disarm_jax import data
 from disarm_jax.analysis.at_checkpoint import (
@@ -26,7 +26,7 @@ from disarm_jax.analysis.at_checkpoint import (
     split_names,
     tunables_of,
 )
-from disarm_jax.command_line import flags_only, parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, check_measured
 from disarm_jax.experiment.load import Run, load_images, load_run
@@ -123,6 +123,4 @@ def record(run: Run, seed: int, batch_size: int, values: flags.FlagValues, found
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)
