@@ -40,7 +40,7 @@ from disarm_jax.analysis.comparison import (
 )
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
 from disarm_jax.files import whole_file

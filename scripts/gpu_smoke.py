@@ -29,8 +29,8 @@ from ml_collections import ConfigDict, config_flags
 
 from disarm_jax.command_line import check_config_file, flags_only, run_script
 from disarm_jax.data import DataError
-from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.devices import deterministic_gpu_flag, keep_compiled_programs
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.loop import train
 from disarm_jax.experiment.rundir import RunDir
 

@@ -26,13 +26,14 @@ from ml_collections import config_flags
 
 from disarm_jax.command_line import check_config_file, flags_only, run_script
 from disarm_jax.console import say
-from disarm_jax.experiment.config import ConfigError, differences, flat
+from disarm_jax.experiment.config import differences
 from disarm_jax.experiment.devices import (
     deterministic_gpu_flag,
     keep_compiled_programs,
     number_of_cpu_devices_is_set,
     one_cpu_device_per_core,
 )
+from disarm_jax.experiment.fields import ConfigError, flat
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, train
 from disarm_jax.experiment.rundir import RunDirError

@@ -28,7 +28,8 @@ from disarm_jax.analysis.at_checkpoint import (
 )
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.config import ConfigError, check_measured
+from disarm_jax.experiment.config import check_measured
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import Run, load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
 

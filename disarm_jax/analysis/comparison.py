@@ -18,8 +18,8 @@ from jax import lax
 
 from disarm_jax.analysis.at_checkpoint import builder_of, fixed_batch, measure, split_names, tunables_of
 from disarm_jax.experiment.build import Objective, parse_estimator, registry_for
-from disarm_jax.experiment.config import ConfigError, check_measured, is_bound
-from disarm_jax.experiment.fields import Config, has_classes, is_import_path, plain
+from disarm_jax.experiment.config import check_measured, is_bound
+from disarm_jax.experiment.fields import Config, ConfigError, has_classes, is_import_path, plain
 from disarm_jax.experiment.load import Run, load_images
 from disarm_jax.experiment.step import draw_gradients
 from disarm_jax.report import palette

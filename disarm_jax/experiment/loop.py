@@ -24,9 +24,10 @@ from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.build import schedule_of
 from disarm_jax.experiment.checkpoint import Checkpoints, Saved
-from disarm_jax.experiment.config import Config, ConfigError, resolve
+from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import Device, SeedAxis
 from disarm_jax.experiment.evaluate import bound_name, bounds_of, split_samples
+from disarm_jax.experiment.fields import Config, ConfigError
 from disarm_jax.experiment.fingerprint import (
     Record,
     array_sum,
