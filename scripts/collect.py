@@ -14,9 +14,9 @@ import re
 import sys
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.report.runs import Run, read_runs
 
@@ -59,8 +59,7 @@ def collect(run: Run, out: pathlib.Path) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Copies all finished runs."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     if missing := [folder for folder in values.runs if not pathlib.Path(folder).expanduser().is_dir()]:
         sys.exit(f"error: --runs: no such folder: {', '.join(missing)}")
     runs, problems = read_runs(values.runs)
@@ -80,5 +79,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

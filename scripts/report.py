@@ -8,21 +8,19 @@ Every run directory below `--runs` is read, finished or not; damaged ones are na
 Markdown, CSV and LaTeX, the figures as PNG and PDF.
 """
 
-import importlib
 import pathlib
 import sys
 import tempfile
 
-from absl import app, flags
+from absl import flags
 from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, get_config, run_script
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
-from disarm_jax.report.compare import compare
-from disarm_jax.report.figures import draw_all
+from disarm_jax.report.cells import compare
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.page import Pictures, page
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
@@ -35,12 +33,6 @@ def define_flags(values: flags.FlagValues) -> None:
     what = "A folder with run directories in it, at any depth; repeatable."
     flags.DEFINE_multi_string("runs", ["runs"], what, flag_values=values)
     flags.DEFINE_string("out", "report", "Folder for the report.", flag_values=values)
-
-
-def get_config(name: str) -> ConfigDict:
-    """The config of a file in `configs`."""
-    file, _, argument = name.partition(":")
-    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 def make_report(folders: list[str], out: pathlib.Path) -> str:
@@ -90,8 +82,7 @@ def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Reads the runs and writes the report."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, one --runs for each folder")
+    flags_only(argv)
     try:
         out = pathlib.Path(values.out).expanduser()
     except RuntimeError:
@@ -108,5 +99,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import jax
-from absl import app, flags, logging
+from absl import flags
 
 from disarm_jax import data
 from disarm_jax.analysis.at_checkpoint import (
@@ -26,9 +26,10 @@ from disarm_jax.analysis.at_checkpoint import (
     split_names,
     tunables_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.config import ConfigError, check_measured
+from disarm_jax.experiment.config import check_measured
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import Run, load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
 
@@ -87,8 +88,7 @@ def table(found: dict[str, dict[str, GroupVariance]]) -> str:
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures, prints and writes."""
     try:
-        if len(argv) > 1:
-            raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
+        flags_only(argv)
         run = load_run(values.workdir, point=values.point, allow_imports=values.allow_imports)
         labels = check_measured(split_names(values.estimators), run.config, "--estimators")
         seeds = run.config.seeds
@@ -124,6 +124,4 @@ def record(run: Run, seed: int, batch_size: int, values: flags.FlagValues, found
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -68,6 +68,11 @@ def imported(path: str) -> Any:
     return getattr(module, attribute)
 
 
+def part(name: str, known: Mapping[str, Any]) -> Any:
+    """What a name in a config stands for: one of those that are known, or what an import path names."""
+    return imported(name) if is_import_path(name) else known[name]
+
+
 def refuse(field: str, value: Any, accepted: str, words: Iterable[str] = ()) -> NoReturn:
     """Raises a ConfigError that names the accepted values, and the word that was probably meant."""
     raise ConfigError(f"{field} is {plain(value)!r}; accepted: {accepted}{did_you_mean(value, words)}")

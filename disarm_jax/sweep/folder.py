@@ -15,7 +15,8 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from disarm_jax.experiment.config import ConfigError, migrated, versioned
+from disarm_jax.experiment.config import migrated, versioned
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.rundir import RunDir, write_text
 from disarm_jax.files import lock_file
 from disarm_jax.sweep.trials import SweepError

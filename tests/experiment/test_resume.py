@@ -1,6 +1,7 @@
 """A run that is interrupted in any way ends as if it had not been; whatever cannot be continued is refused clearly."""
 
 import errno
+import functools
 import json
 import os
 import pathlib
@@ -64,15 +65,16 @@ def one_program_for_each_config(quick_compile):
     def prepare_once(config):  # what it returns stays in `made`, so that ids below are those of nothing else
         return once(json.dumps(plain(config), sort_keys=True), lambda: prepare(config))
 
-    def bounds_once(prepared, axis):
-        return once((id(prepared), axis.num_seeds, *axis.devices), lambda: bounds_of(prepared, axis))
+    def bounds_once(model, config, axis, num_samples):
+        key = id(model), axis.num_seeds, *axis.devices
+        return once(key, lambda: bounds_of(model, config, axis, num_samples))
 
     def map_once(axis, function, *, num_own=1, donate=False):
-        method, options = getattr(function, "func", function), getattr(function, "keywords", {})
         make = lambda: map_seeds(axis, function, num_own=num_own, donate=donate)
-        if not hasattr(method, "__self__"):  # the bounds, of which there is one program already
+        if not isinstance(function, functools.partial):  # the bounds, of which there is one program already
             return make()
-        key = id(method.__self__), method.__name__, *options.items(), axis.num_seeds, *axis.devices, donate
+        experiment, *options = function.args
+        key = function.func.__name__, id(experiment), *options, axis.num_seeds, *axis.devices, donate
         return once(key, make)
 
     with pytest.MonkeyPatch.context() as patch:

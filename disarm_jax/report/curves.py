@@ -43,7 +43,7 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
     for pool in pools:
         if pool.series:
             dataset = pool.config["dataset"]
-            file = str(dataset.get("path") or "") if dataset["name"] == "npz" else ""
+            file = dataset["path"] or "" if dataset["name"] == "npz" else ""
             groups.setdefault((dataset["name"], file, _family(pool.config)), []).append(pool)
     for (dataset, file, family), group in sorted(groups.items()):
         name = re.sub(r"[^\w-]+", "_", "_".join(filter(None, [dataset, file, family])))
