@@ -3,7 +3,7 @@
 Two doors: `sample(key, logits)` is a hard sample with a biased gradient, for the middle of a network;
 `expectation(est)` estimates E f(b) with an unbiased gradient, for any function f of bits.
 
-At this level are the estimators of the paper, those we recommend, and what to do with an estimator. What else is where:
+At this level are the estimators of the paper, those we recommend, and what to do with an estimator. The rest is here:
 
 - `make_estimator(name)` makes any estimator, `estimator_names()` lists them, `estimator_info(name)` has their facts.
 - `categorical` has the same for classes; `subsets` is for exactly k of n.

@@ -40,6 +40,7 @@ NAMED += (
     "double_cv",
 )
 FAR = 6  # times DisARM's
+LINE_SPACING = 1.4  # nats between names at the ends of lines
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -75,8 +76,8 @@ def variance_against_time(ax: Axes, point: dict[str, Any], dark: bool) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
-    ax.set(xlabel="time of an estimate ÷ DisARM's", ylabel="variance of the gradient ÷ DisARM's")
-    ax.set_title(f"off the figure: {', '.join(beyond)}", fontsize=7, loc="right")
+    ax.set(xlabel="time per estimate, relative to DisARM", ylabel="variance of the gradient, relative to DisARM")
+    ax.set_title(f"beyond the axes: {'; '.join(beyond)}", fontsize=7, loc="right")
     write_labels(ax, labels, others, fontsize=8)
 
 
@@ -132,17 +133,20 @@ def table(runs: list[Run]) -> str:
 
 
 def elbo_against_time(ax: Axes, runs: list[Run], dark: bool) -> None:
-    """The train ELBO of every run, in the time of DisARM's steps."""
+    """The train ELBO of every run, in the time of DisARM's steps, with the estimator's name at the end of its line."""
     last = max(runs[0].steps)
-    for run in runs:
+    height = np.inf
+    for run in runs:  # the one that ends highest first
         inside = run.ratio * run.steps <= last
         times = [*(run.ratio * run.steps[inside]), last]
         style = palette.style_of(palette.spec_of(run.label).name)
-        drawn = {"color": color_of(run.label, dark), "linestyle": style.line, "label": palette.label_name(run.label)}
-        ax.plot(np.array(times) / 1000, [*run.bounds[inside], run.bound_after(last)], linewidth=1.5, **drawn)
-    ax.set(xlabel="time, in that of 1,000 steps of DisARM", ylabel="train ELBO, nats")
+        color, end = color_of(run.label, dark), run.bound_after(last)
+        ax.plot(np.array(times) / 1000, [*run.bounds[inside], end], color=color, linestyle=style.line, linewidth=1.5)
+        height = min(end, height - LINE_SPACING)
+        name = {"va": "center", "fontsize": 8, "color": color, "annotation_clip": False}
+        ax.annotate(palette.label_name(run.label), (last / 1000 * 1.02, height), **name)
+    ax.set(xlabel="time, in units of 1,000 DisARM steps", ylabel="train ELBO, nats")
     ax.set(xlim=(2, last / 1000), ylim=(-165, -131))
-    ax.legend(fontsize=8, loc="lower right", framealpha=0)
 
 
 def draw(out: pathlib.Path) -> list[pathlib.Path]:
