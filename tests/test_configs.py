@@ -97,8 +97,8 @@ def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(na
 def test_the_fast_preset_differs_from_the_paper_in_the_same_settings_for_every_model(argument):
     """Beside what a model is, in what its docstring lists; a bound has the samples of the paper's tables, too."""
     paper = dict(flat(plain(base.get_config())))
-    fields = {field for field, value in flat(plain(config_of(f"fast:{argument}"))) if value != paper[field]}
-    models = {"linear": set(), "nonlinear": {"model.hidden"}, "3": {"model.latents"}}
+    fields = {field for field, value in flat(plain(get_config(f"fast:{argument}"))) if value != paper[field]}
+    models = {"linear": set(), "nonlinear": {"model.hidden", "estimator.options.num_pairs"}, "3": {"model.latents"}}
     models["linear,10"] = {"objective.name", "objective.num_samples", "eval.train_samples", "eval.test_samples"}
     groups = [f"optimizer.{group}" for group in ("encoder", "decoder", "prior")]
     schedules = {f"{group}.{name}" for group in groups for name in ("schedule", "warmup_steps")}
