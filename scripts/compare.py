@@ -40,7 +40,7 @@ from disarm_jax.analysis.comparison import (
     new_point,
     subjects_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import memory_errors, parse_flags
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.load import load_run
@@ -77,7 +77,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         labels = [chosen_estimators(subject, values.estimators) for subject in subjects]
         budget = Budget(values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
         out = pathlib.Path(values.out)
-        measure_all(subjects, labels, budget, out)
+        with memory_errors():
+            measure_all(subjects, labels, budget, out)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     print(f"in {out}: compare.md, compare.json, a figure for each point")

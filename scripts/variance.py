@@ -26,7 +26,7 @@ from disarm_jax.analysis.at_checkpoint import (
     split_names,
     tunables_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import memory_errors, parse_flags
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import ConfigError, check_measured
 from disarm_jax.experiment.load import Run, load_images, load_run
@@ -100,7 +100,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
         budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps, values.tune_learning_rate)
-        with jax.default_matmul_precision(run.config.matmul_precision):
+        with memory_errors(), jax.default_matmul_precision(run.config.matmul_precision):
             found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")

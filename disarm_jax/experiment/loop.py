@@ -101,7 +101,14 @@ def train(
     seeds = np.array([member.seed for member in members], np.uint32)
     precision = jax.default_matmul_precision(config.matmul_precision)
 
-    with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop, contextlib.ExitStack() as closing:
+    locked = run_dir.locked()
+    with (
+        run_dir.disk_errors(),
+        locked as check_place,
+        precision,
+        _SignalFlag() as stop,
+        contextlib.ExitStack() as closing,
+    ):
         # --- The directory: once more, now that nobody else can take it.
         run_dir.check_owner(config)
         run_dir.remove_leftovers()
@@ -167,6 +174,7 @@ def train(
         def save() -> None:
             nonlocal saved_step, saved_at
             if saved_step != step:
+                check_place()
                 now = Record(config, prepared.image_sums, array_sum(prepared.train_mean), settings, recorder.sums())
                 checkpoints.save(step, axis.take(state), now.as_json())
                 saved_step, saved_at = step, time.monotonic()
@@ -182,6 +190,7 @@ def train(
             for split in splits:
                 begin, name = time.monotonic(), bound_name(split, split_samples(config)[split])
                 bounds = axis.take(bound_of[split](state, images[split], axis.share(np.int32(SPLITS.index(split)))))
+                check_place()
                 recorder.metrics(step, {name: bounds}, diverged)
                 run_dir.write_sums(recorder.sums())
                 recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
@@ -196,6 +205,7 @@ def train(
             seconds = time.monotonic() - max(chunk.begin, reported_at)
             for line in note_diverged(metrics, config, diverged):
                 progress.say(line)
+            check_place()
             recorder.metrics(chunk.step, named_metrics(metrics, prepared) | rates[chunk.step], diverged)
             rate = {"steps": chunk.length, "steps_per_second": round(chunk.length / seconds, 2)}
             recorder.timing(chunk.step, "train", seconds, **rate)
@@ -243,6 +253,7 @@ def train(
         checkpoints.wait()
 
         # --- The end.
+        check_place()
         draw_curves(run_dir)
         living = next(number for number, member in enumerate(members) if member not in diverged)
         draw_samples(run_dir, prepared, jax.tree.map(lambda leaf: leaf[living], axis.take(state).params))

@@ -143,8 +143,8 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def _is_default(config: Mapping[str, Any], option: str, value: Any) -> bool:
     try:
         return build.default_option(config["estimator"]["name"], option, config["model"]["latents"]) == value
-    except (AttributeError, KeyError, TypeError):  # a custom estimator, or an option of the hierarchical form alone
-        return False
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False  # a custom estimator, one that is gone, or an option of the hierarchical form alone
 
 
 def pool_runs(runs: Iterable[Run]) -> list[Pool]:
