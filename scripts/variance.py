@@ -32,6 +32,8 @@ from disarm_jax.experiment.config import ConfigError, check_measured
 from disarm_jax.experiment.load import Run, load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
 
+MOST = 2**31 - 1  # a counter of draws is an int32
+
 
 def define_flags(values: flags.FlagValues) -> None:
     """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
@@ -39,11 +41,13 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", None, "The run directory.", required=True, **options)
     flags.DEFINE_bool("allow_imports", False, "Import the custom parts that the run's config names.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators.", required=True, **options)
-    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, **options)
+    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, upper_bound=MOST, **options)
     rate = "Learning rate of these steps; a run's own is for many more of them."
     flags.DEFINE_float("tune_learning_rate", 1e-2, rate, lower_bound=0, **options)
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
-    flags.DEFINE_integer("batch_size", None, "Images in the batch; default the run's.", lower_bound=1, **options)
+    flags.DEFINE_integer(
+        "batch_size", None, "Images in the batch; default the run's.", lower_bound=1, upper_bound=MOST, **options
+    )
     flags.DEFINE_integer("seed", None, "Which seed's model; default the run's first.", lower_bound=0, **options)
     flags.DEFINE_integer("point", None, "Of a run with a grid: the number of the point.", lower_bound=0, **options)
     flags.DEFINE_integer("draw_seed", 0, "Of the batch and the draws.", lower_bound=0, **options)

@@ -10,6 +10,7 @@ checkpoints are written while it runs.
 
 import contextlib
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -86,11 +87,16 @@ def train(
       The summary, as in `summary.json`.
 
     Raises:
-      ConfigError: for a bad config, or a directory of another one.
+      ConfigError: for a bad config, a directory of another one, or a profile where there can be no folder.
       DataError, RunDirError, CheckpointError, NonFiniteError: as their messages say.
       Interrupted: after a signal, when everything is saved.
     """
     config, run_dir = resolve(config), RunDir(workdir)
+    if profile is not None:  # before the work: JAX would say only when the trace is written that it is no folder
+        place = pathlib.Path(profile).absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        if not existing.is_dir():
+            raise ConfigError(f"the profile is to be in {os.fspath(profile)}, but {existing} is no folder")
     with run_dir.disk_errors():
         run_dir.check_owner(config)
         if run_dir.done_steps() == config.steps and (summary := run_dir.read_summary()):
