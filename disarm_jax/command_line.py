@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -76,16 +77,17 @@ def get_config(name: str) -> ConfigDict:
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
     """Ends with one line where a device or this machine has not enough memory."""
+    advice = "a smaller batch_size, num_samples, num_pairs or model would help"
     try:
         yield
     except MemoryError as error:
-        sys.exit(f"error: out of memory: {error}")
+        sys.exit(f"error: {f'out of memory: {error}'.removesuffix(': ')}; {advice}")
     except RuntimeError as error:
         text = " ".join(str(error).split())
-        if "RESOURCE_EXHAUSTED" in text:
-            advice = "a smaller batch_size, num_samples, num_pairs or model would help"
-            sys.exit(f"error: out of memory: {text.partition('RESOURCE_EXHAUSTED: ')[2][:200]}; {advice}")
-        raise
+        told = re.search(r"RESOURCE_EXHAUSTED: (.*)|(Out of memory allocating .*)", text)
+        if told is None:
+            raise
+        sys.exit(f"error: out of memory: {(told[1] or told[2])[:200]}; {advice}")
 
 
 @contextlib.contextmanager

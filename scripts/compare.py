@@ -38,14 +38,16 @@ from disarm_jax.analysis.comparison import (
     new_point,
     subjects_of,
 )
-from disarm_jax.command_line import flags_only, run_script
+from disarm_jax.command_line import flags_only, memory_errors, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
-from disarm_jax.files import whole_file
+from disarm_jax.files import expand_user, whole_file
 from disarm_jax.progress import ProgressBar
 from scripts.compare_figure import draw_comparison
+
+MOST = 2**31 - 1  # a counter of draws is an int32
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -57,7 +59,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_list("pairs", [], "Compare on the multi-sample bounds of so many pairs each.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators; default all.", **options)
     flags.DEFINE_string("out", "runs/compare", "Folder for table, JSON and figures.", **options)
-    flags.DEFINE_integer("num_draws", 400, "Draws of each estimator.", lower_bound=2, **options)
+    flags.DEFINE_integer("num_draws", 400, "Draws of each estimator.", lower_bound=2, upper_bound=MOST, **options)
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
     rate = "Learning rate of these steps; a run's own is for many more of them."
     flags.DEFINE_float("tune_learning_rate", 1e-2, rate, lower_bound=0, **options)
@@ -74,8 +76,9 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         subjects = [subject for run in runs for subject in subjects_of(run, pairs)]
         labels = [chosen_estimators(subject, values.estimators) for subject in subjects]
         budget = Budget(values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
-        out = pathlib.Path(values.out)
-        measure_all(subjects, labels, budget, out)
+        out = expand_user(values.out)
+        with memory_errors():
+            measure_all(subjects, labels, budget, out)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     print(f"in {out}: compare.md, compare.json, a figure for each point")

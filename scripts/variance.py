@@ -26,12 +26,14 @@ from disarm_jax.analysis.at_checkpoint import (
     split_names,
     tunables_of,
 )
-from disarm_jax.command_line import flags_only, run_script
+from disarm_jax.command_line import flags_only, memory_errors, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import check_measured
 from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import Run, load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
+
+MOST = 2**31 - 1  # a counter of draws is an int32
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -40,11 +42,13 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", None, "The run directory.", required=True, **options)
     flags.DEFINE_bool("allow_imports", False, "Import the custom parts that the run's config names.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators.", required=True, **options)
-    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, **options)
+    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, upper_bound=MOST, **options)
     rate = "Learning rate of these steps; a run's own is for many more of them."
     flags.DEFINE_float("tune_learning_rate", 1e-2, rate, lower_bound=0, **options)
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
-    flags.DEFINE_integer("batch_size", None, "Images in the batch; default the run's.", lower_bound=1, **options)
+    flags.DEFINE_integer(
+        "batch_size", None, "Images in the batch; default the run's.", lower_bound=1, upper_bound=MOST, **options
+    )
     flags.DEFINE_integer("seed", None, "Which seed's model; default the run's first.", lower_bound=0, **options)
     flags.DEFINE_integer("point", None, "Of a run with a grid: the number of the point.", lower_bound=0, **options)
     flags.DEFINE_integer("draw_seed", 0, "Of the batch and the draws.", lower_bound=0, **options)
@@ -100,7 +104,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
         budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps, values.tune_learning_rate)
-        with jax.default_matmul_precision(run.config.matmul_precision):
+        with memory_errors(), jax.default_matmul_precision(run.config.matmul_precision):
             found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")

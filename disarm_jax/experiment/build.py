@@ -64,8 +64,9 @@ def parse_estimator(text: str) -> EstimatorSpec:
         options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
         if len(options) < len(call.keywords):  # **options, or an option given twice
             raise ValueError
-    except (SyntaxError, TypeError, ValueError):
-        raise ValueError(f"cannot read the estimator {text!r}; accepted: 'name' or 'name(option=value, …)'") from None
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):  # the first two are the parser's stack
+        shown = repr(text) if len(text) < 200 else f"{text[:200]!r}…"
+        raise ValueError(f"cannot read the estimator {shown}; accepted: 'name' or 'name(option=value, …)'") from None
     return EstimatorSpec(name.strip(), options)
 
 

@@ -12,9 +12,11 @@ import numpy as np
 from jax import lax
 
 from disarm_jax import data
+from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.devices import SeedAxis, one_cpu_device_per_core
 from disarm_jax.experiment.fields import Config
+from disarm_jax.experiment.fingerprint import changed_settings, settings_now
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.load import load_images, load_members
 from disarm_jax.experiment.record import final_results
@@ -133,6 +135,8 @@ def evaluate_run(
     check_evaluation("--num_samples", num_samples, run.config.eval.batch_size, run.model.pixels)
     dataset = load_images(run)
     axis = SeedAxis(len(members), jax.devices())
+    if changed := changed_settings(run.record, settings_now(axis.devices))[0]:
+        say(f"since the checkpoint was saved {'; '.join(changed)}: the bounds have other random numbers than there")
     state = axis.put(run.state)
     rows = [{"step": run.step} | member.columns() for member in members]
     for split, bound in bounds_of(run.model, run.config, axis, dict.fromkeys(SPLITS, num_samples)).items():

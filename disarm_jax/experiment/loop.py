@@ -11,6 +11,7 @@ checkpoints are written while it runs.
 import contextlib
 import functools
 import os
+import pathlib
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -88,11 +89,16 @@ def train(
       The summary, as in `summary.json`.
 
     Raises:
-      ConfigError: for a bad config, or a directory of another one.
+      ConfigError: for a bad config, a directory of another one, or a profile where there can be no folder.
       DataError, RunDirError, CheckpointError, NonFiniteError: as their messages say.
       Interrupted: after a signal, when everything is saved.
     """
     config, run_dir = resolve(config), RunDir(workdir)
+    if profile is not None:  # before the work: JAX would say only when the trace is written that it is no folder
+        place = pathlib.Path(profile).absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        if not existing.is_dir():
+            raise ConfigError(f"the profile is to be in {os.fspath(profile)}, but {existing} is no folder")
     with run_dir.disk_errors():
         run_dir.check_owner(config)
         if run_dir.done_steps() == config.steps and (summary := run_dir.read_summary()):
@@ -104,7 +110,13 @@ def train(
     precision, stop = jax.default_matmul_precision(config.matmul_precision), _Stop()
     listening = signals_to(stop, SIGNALS)
 
-    with run_dir.disk_errors(), run_dir.locked(), precision, listening, contextlib.ExitStack() as closing:
+    with (
+        run_dir.disk_errors(),
+        run_dir.locked() as check_place,
+        precision,
+        listening,
+        contextlib.ExitStack() as closing,
+    ):
         # --- The directory: once more, now that nobody else can take it.
         run_dir.check_owner(config)
         run_dir.remove_leftovers()
@@ -151,6 +163,7 @@ def train(
         def save() -> None:
             nonlocal saved_step, saved_at
             if saved_step != step:
+                check_place()
                 now = Record(config, prepared.image_sums, array_sum(prepared.train_mean), settings, recorder.sums())
                 checkpoints.save(step, axis.take(state), now.as_json())
                 saved_step, saved_at = step, time.monotonic()
@@ -166,6 +179,7 @@ def train(
             for split in splits:
                 begin, name = time.monotonic(), bound_name(split, num_samples[split])
                 bounds = axis.take(bound_of[split](state, images[split]))
+                check_place()
                 recorder.metrics(step, {name: bounds}, diverged)
                 run_dir.write_sums(recorder.sums())
                 recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
@@ -180,6 +194,7 @@ def train(
             seconds = time.monotonic() - max(chunk.begin, reported_at)
             for line in note_diverged(metrics, config, diverged):
                 progress.say(line)
+            check_place()
             recorder.metrics(chunk.step, named_metrics(metrics, prepared) | rates[chunk.step], diverged)
             rate = {"steps": chunk.length, "steps_per_second": round(chunk.length / seconds, 2)}
             recorder.timing(chunk.step, "train", seconds, **rate)
@@ -226,6 +241,7 @@ def train(
         checkpoints.wait()
 
         # --- The end.
+        check_place()
         draw_curves(run_dir)
         living = next(number for number, member in enumerate(members) if member not in diverged)
         draw_samples(run_dir, prepared, jax.tree.map(lambda leaf: leaf[living], axis.take(state).params))

@@ -12,9 +12,7 @@ from typing import Any, Protocol, cast
 from disarm_jax.experiment.fields import Config, ConfigError, flat, part, plain
 from disarm_jax.experiment.grid import Member, at_point, members_of, point_text, points_of
 from disarm_jax.experiment.rows import RowSums, RunningSums, rows_text
-from disarm_jax.experiment.rundir import RunDir, append_rows
-
-POINTS = "points"  # the folder of the points of a grid, each of which has writers, as if it were a run directory
+from disarm_jax.experiment.rundir import POINTS, RunDir, append_rows
 
 
 class Writer(Protocol):

@@ -11,6 +11,7 @@ import numpy as np
 from disarm_jax.experiment.fields import ConfigError, flat, plain
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of
 from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.files import expand_user
 from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
 
 
@@ -123,7 +124,7 @@ class Run(NamedTuple):
 
 def read_runs(folders: Iterable[str | os.PathLike]) -> tuple[list[Run], list[str]]:
     """All run directories below some folders, each once, point by point; and a line for each that cannot be read."""
-    found = {path.resolve(): path for folder in folders for path in _run_paths(pathlib.Path(folder).expanduser())}
+    found = {path.resolve(): path for folder in folders for path in _run_paths(expand_user(folder))}
     runs, problems = [], []
     for path in sorted(found.values()):
         try:

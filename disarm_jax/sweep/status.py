@@ -19,8 +19,10 @@ from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.tail import last_line, position
+from disarm_jax.untrusted import open_regular
 
 STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed", "unknown")
+MAX_CONFIG_FILE = 64 << 20  # bytes of Python
 MIN_NAME = 12  # letters of a trial's name, however narrow a terminal is; a note with less room is left out
 
 
@@ -120,8 +122,9 @@ def _state(
 def file_sum(file: str | os.PathLike) -> str | None:
     """The sha256 of a config file; None if it cannot be read."""
     try:
-        return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
-    except OSError:
+        with open_regular(pathlib.Path(file), MAX_CONFIG_FILE, links=True) as stream:  # sweep.json may name anything
+            return hashlib.sha256(stream.read()).hexdigest()
+    except (OSError, ValueError):
         return None
 
 

@@ -352,6 +352,13 @@ def test_a_profile_needs_a_second_chunk(tmp_path, quick_compile):
     assert not (tmp_path / "trace").exists()
 
 
+def test_a_profile_where_there_can_be_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"the profile is to be in .*file/trace, but .*file is no folder"):
+        train(tiny_config(tmp_path), tmp_path / "run", profile=tmp_path / "file" / "trace")
+    assert not (tmp_path / "run").exists()
+
+
 def test_learning_rates_are_known_before_the_loop(tmp_path):
     changes = {
         "steps": 25,
