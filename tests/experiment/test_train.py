@@ -310,6 +310,10 @@ def test_a_run_is_loaded_as_the_docs_say(finished):
     run = names["run"]
     assert (run.step, len(run.params), run.config["seeds"]) == (20, 2, (0, 7))
 
+    (lines,) = [block for block in blocks if "ocp.load" in block]
+    exec(lines.replace("runs/mine/checkpoints/20000", str(finished.run_dir.path / "checkpoints/20")), names)
+    assert set(names["encoder"]) == set(run.params[0]["encoder"])
+
 
 def test_a_batch_larger_than_the_data_set_is_refused(tmp_path):
     with pytest.raises(
