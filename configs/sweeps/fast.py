@@ -15,7 +15,7 @@ from configs import fast
 
 def get_config():
     """The preset for linear models."""
-    return fast.get_config("linear")
+    return fast.get_config("linear,relax")  # which has no pairs: each estimator of pairs is given its own
 
 
 def get_hyper(hyper):
@@ -29,8 +29,8 @@ def get_hyper(hyper):
 
     def elbo(estimator):
         pairs = [hyper.fixed("estimator.options.num_pairs", 4)] if estimator in fast.OF_PAIRS else []
-        models = hyper.chainit([linear, hyper.product([nonlinear, *pairs]), layers])
-        return hyper.product([models, hyper.fixed("estimator.name", estimator), datasets])
+        models = hyper.chainit([linear, nonlinear, layers])
+        return hyper.product([models, hyper.fixed("estimator.name", estimator), *pairs, datasets])
 
     def bound(estimator, samples_of_a_pair, pairs):
         fixed = [
