@@ -26,14 +26,14 @@ if __name__ == "__main__":  # until `main` begins: Ctrl-C, or a setting that JAX
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, memory_errors, parse_flags
+from disarm_jax.command_line import check_config_file, flag_errors, flags_only, memory_errors, parse_flags
 from disarm_jax.console import keep_standard_streams, say
 from disarm_jax.data import DataError
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.config import Config, ConfigError, refuse_imports, resolve
+from disarm_jax.experiment.config import refuse_imports, resolve
 from disarm_jax.experiment.devices import keep_compiled_programs, one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
-from disarm_jax.experiment.fields import plain
+from disarm_jax.experiment.fields import Config, ConfigError, plain
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, NonFiniteError, train
 from disarm_jax.experiment.record import result_lines, summary_text
@@ -61,8 +61,7 @@ def main(argv: list[str]) -> None:
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     keep_standard_streams()
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     keep_compiled_programs()
     try:
         with memory_errors():
@@ -85,8 +84,8 @@ def run_training() -> None:
     workdir = _WORKDIR.value or default_workdir(config)
     say(f"run directory: {workdir}")
     one_cpu_device_per_core(len(members_of(config)))
-    numbers = {"other_random_numbers": _OTHER_NUMBERS.value}
-    print(summary_text(train(config, workdir, profile=_PROFILE.value, **numbers)))
+    summary = train(config, workdir, profile=_PROFILE.value, other_random_numbers=_OTHER_NUMBERS.value)
+    print(summary_text(summary))
     print(f"in {workdir}: curves.png, samples.png, summary.json, metrics.jsonl")
 
 

@@ -260,6 +260,15 @@ def _copula_log_root(logits: jax.Array, num_samples: int) -> jax.Array:
     return jax.nn.log_sigmoid(-jnp.abs(logits)) / (num_samples - 1)
 
 
+def mixing_weight(beta: jax.Array, dtype: jnp.dtype, ndim: int) -> jax.Array:
+    """Converts the β of a mixture to a dtype and `ndim` axes.
+
+    A β outside of [0, 1] becomes the nearest end; its derivative passes as if it had not been clipped.
+    """
+    beta = lift(jnp.asarray(beta, dtype), ndim)
+    return lax.stop_gradient(jnp.clip(beta, 0, 1)) + (beta - lax.stop_gradient(beta))
+
+
 def interpolated_pairs(
     key: jax.Array, logits: jax.Array, beta: jax.Array, num_pairs: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -268,13 +277,14 @@ def interpolated_pairs(
     Args:
       key: consumed.
       logits: `[*batch, D]`.
-      beta: a scalar or `[D]`.
+      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
       num_pairs: number of pairs, independent of each other.
 
     Returns:
       b and b_tilde, each `[num_pairs, *batch, D]`.
     """
     logits = as_logits(logits)
+    check_number("num_pairs", num_pairs)
     shape, dtype = (num_pairs, *logits.shape), wide_dtype(logits)
     first_key, second_key, choice_key = jax.random.split(key, 3)
     first = logistic_noise(first_key, shape, dtype)
@@ -290,7 +300,7 @@ def interpolated_log_prob(logits: jax.Array, b: jax.Array, b_tilde: jax.Array, b
     P = m (s + β m) if the bits differ, m² (1 − β) if both are the rarer bit, s² − β m² if both are the likelier one.
     Pairs of probability zero, which occur for β = 1, give −∞ with a derivative of zero instead of NaN.
     """
-    logits, beta = lift(logits, b.ndim), lift(jnp.asarray(beta, logits.dtype), b.ndim)
+    logits, beta = lift(logits, b.ndim), mixing_weight(beta, logits.dtype, b.ndim)
     log_rare = log_sigmoid(-jnp.abs(logits))
     rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
     differ, both_likely = b != b_tilde, (b == 1) == (logits > 0)
@@ -306,7 +316,7 @@ def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Arr
     Args:
       key: consumed.
       logits: `[*batch, D]`.
-      beta: a scalar or `[D]`.
+      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
       num_samples: n, at least 2.
 
     Returns:
@@ -333,12 +343,12 @@ def interpolated_copula_log_prob(logits: jax.Array, b: jax.Array, beta: jax.Arra
     Args:
       logits: `[*batch, D]`.
       b: `[n, *batch, D]`.
-      beta: a scalar or `[D]`.
+      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
 
     Returns:
       `[*batch, D]`.
     """
-    num_samples, beta = b.shape[0], lift(jnp.asarray(beta, logits.dtype), logits.ndim)
+    num_samples, beta = b.shape[0], mixing_weight(beta, logits.dtype, logits.ndim)
     log_rare = jax.nn.log_sigmoid(-jnp.abs(logits))
     rare, likely = jnp.exp(log_rare), jax.nn.sigmoid(jnp.abs(logits))
     count = jnp.sum((b == 1) == (logits[None] < 0), axis=0)

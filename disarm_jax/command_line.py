@@ -1,16 +1,18 @@
 """What the commands share."""
 
 import contextlib
+import importlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from absl import flags
+from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from disarm_jax.experiment.fields import FIELDS, ConfigError, described, did_you_mean, flat
+from disarm_jax.experiment.fields import ConfigError, defaults, described, did_you_mean, flat, plain
 
 HELP = {"--help", "-help", "-h", "--helpshort", "-helpshort", "--helpfull", "-helpfull"}
 
@@ -31,6 +33,19 @@ class _Integers(flags.IntegerParser):
 config_flags.register_flag_parser_for_type(int, _Integers())  # for all fields of configs
 
 
+def run_script(main: Callable[[list[str]], None], define_flags: Callable[[flags.FlagValues], None]) -> None:
+    """Runs a script.
+
+    Args:
+      main: of the command line without its flags.
+      define_flags: defines them, or reads a config file that is the default of one.
+    """
+    with flag_errors():
+        define_flags(flags.FLAGS)
+    logging.set_verbosity(logging.WARNING)  # JAX tells of absent accelerators, across the progress bar
+    app.run(main, flags_parser=parse_flags)
+
+
 def parse_flags(argv: Sequence[str]) -> list[str]:
     """What absl does, with every error in one line, and exit status 0 after `--help`."""
     if HELP & set(argv[1:]):
@@ -40,6 +55,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         return flags.FLAGS(argv)
 
 
+def flags_only(argv: Sequence[str]) -> None:
+    """Ends with one line if there is anything on the command line besides flags."""
+    if len(argv) > 1:
+        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+
+
 def help_text() -> str:
     """The docstring of the command, its flags, and, if it takes a config, all fields of one."""
     text = f"{sys.modules['__main__'].__doc__ or ''}\n{flags.FLAGS.main_module_help()}"
@@ -47,19 +68,26 @@ def help_text() -> str:
     return f"{text}\n{fields}" if "config" in flags.FLAGS else text
 
 
+def get_config(name: str) -> ConfigDict:
+    """The config of a file in `configs`, as in `get_config("elbo_linear")` or `get_config("layers:3")`."""
+    file, _, argument = name.partition(":")
+    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+
+
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
     """Ends with one line where a device or this machine has not enough memory."""
+    advice = "a smaller batch_size, num_samples, num_pairs or model would help"
     try:
         yield
     except MemoryError as error:
-        sys.exit(f"error: out of memory: {error}")
+        sys.exit(f"error: {f'out of memory: {error}'.removesuffix(': ')}; {advice}")
     except RuntimeError as error:
         text = " ".join(str(error).split())
-        if "RESOURCE_EXHAUSTED" in text:
-            advice = "a smaller batch_size, num_samples, num_pairs or model would help"
-            sys.exit(f"error: out of memory: {text.partition('RESOURCE_EXHAUSTED: ')[2][:200]}; {advice}")
-        raise
+        told = re.search(r"RESOURCE_EXHAUSTED: (.*)|(Out of memory allocating .*)", text)
+        if told is None:
+            raise
+        sys.exit(f"error: out of memory: {(told[1] or told[2])[:200]}; {advice}")
 
 
 @contextlib.contextmanager
@@ -78,10 +106,8 @@ def flag_errors() -> Iterator[None]:
     except OSError as error:
         sys.exit(f"error: --config: {_last_line(error)}")
     except Exception as error:  # whatever the code of a config file raises
-        cause = error.args[0] if error.args else None
-        if isinstance(cause, KeyError):  # so ml_collections says it of a field
-            field = str(cause.args[0]).splitlines()[0].strip("\"'")
-            known = [name for path, _ in flat(FIELDS) for name in (path, path.rpartition(".")[2])]
+        if field := _unknown_field(error):
+            known = [name for path, _ in flat(plain(defaults())) for name in (path, *path.split("."))]
             accepted = "those that --help lists"
             sys.exit(f"error: the config has no field {field!r}; accepted: {accepted}{did_you_mean(field, known)}")
         if isinstance(error, AttributeError) and "has no attribute 'get_config'" in str(error):
@@ -111,6 +137,15 @@ def check_config_file(flag: flags.Flag) -> None:
     for name in dict.fromkeys(name for name in names if name.startswith(f"{flag.name}.") and names.count(name) > 1):
         if isinstance(cast(Any, flag).flag_values[name], flags.MultiFlag):
             raise ConfigError(f"--{name} is given {names.count(name)} times; accepted: one tuple, such as (200, 50)")
+
+
+def _unknown_field(error: Exception) -> str:
+    """The field, or section, that a config does not have, if that is what ml_collections says; else empty."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    cause = error if os.path.basename(raised_in) == "config_dict.py" else None  # a section is missing
+    if error.args and isinstance(error.args[0], KeyError):  # a field is missing
+        cause = error.args[0]
+    return str(cause.args[0]).splitlines()[0].strip("\"'") if isinstance(cause, KeyError) else ""
 
 
 def one_line(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Files that are whole or not there at all, and locks that end with their process, however it ends."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -59,13 +60,15 @@ def lock_file(descriptor: int) -> bool:
 
 def is_locked(file: pathlib.Path) -> bool:
     """Whether some process has the lock of a file."""
-    try:
-        with open(file, "rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # no such file, or a file system without locks
+    with contextlib.ExitStack() as closing:
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+            closing.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # no such file, or a file system without locks
     return False
 
 
@@ -75,6 +78,14 @@ def _umask() -> int:
     return mask
 
 
+def expand_user(path: str | os.PathLike) -> pathlib.Path:
+    """A path with a home folder in the place of ~ or ~user; raises FileNotFoundError if there is no such user."""
+    try:
+        return pathlib.Path(path).expanduser()
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such user", os.fspath(path)) from error
+
+
 def user_cache() -> pathlib.Path:
     """This package's folder in the user's cache folder."""
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "disarm_jax"
+    return expand_user(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "disarm_jax"

@@ -25,12 +25,16 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class BadFileError(OSError, ValueError):
-    """A file that is not what it should be; its message says why, without the file's name."""
+    """A file that is not what it should be; its message says why, without the file's name, which is an attribute."""
 
-    def __init__(self, reason: str):
+    def __init__(self, reason: str, file: pathlib.Path | None = None):
         """Keeps the reason as the text of an error of the file system."""
         super().__init__(reason)
-        self.strerror = reason
+        self.strerror, self.filename = reason, file
+
+    def __str__(self) -> str:
+        """The reason."""
+        return str(self.strerror)
 
 
 def open_regular(file: pathlib.Path, most: int | None = None, *, links: bool = False) -> BinaryIO:
@@ -50,15 +54,15 @@ def open_regular(file: pathlib.Path, most: int | None = None, *, links: bool = F
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     except OSError as error:
         if not links and file.is_symlink():
-            raise BadFileError("it is a symbolic link; accepted: a regular file") from error
+            raise BadFileError("it is a symbolic link; accepted: a regular file", file) from error
         raise
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
-        raise BadFileError("it is not a regular file")
+        raise BadFileError("it is not a regular file", file)
     if most is not None and found.st_size > most:
         os.close(descriptor)
-        raise BadFileError(f"it has {found.st_size:,} bytes; accepted: at most {most:,}")
+        raise BadFileError(f"it has {found.st_size:,} bytes; accepted: at most {most:,}", file)
     return os.fdopen(descriptor, "rb")
 
 

@@ -13,7 +13,6 @@ an error. Writes `aot.json` and `README.md` to `--out`, after every config.
 """
 
 import functools
-import importlib
 import json
 import os
 import pathlib
@@ -25,12 +24,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from jax import export
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, get_config, run_script
 from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import for_each
@@ -70,8 +69,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def program_of(name: str, num_seeds: int) -> tuple[Any, tuple[Any, Any]]:
     """The chunk of a config as an accelerator runs it, and the shapes of its arguments."""
-    file, _, argument = name.partition(":")
-    config = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+    config = get_config(name)
     config.seeds = tuple(range(num_seeds))
     config = resolve(config)
     experiment = make_experiment(config, make_model(config.model, PIXELS, np.full(PIXELS, 0.1)))
@@ -211,8 +209,7 @@ def as_markdown(rows: dict[str, Any], topology: str, num_seeds: int) -> str:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Compiles all of them, one after the other."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     out = pathlib.Path(values.out)
     out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Any] = {}
@@ -231,6 +228,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

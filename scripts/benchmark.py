@@ -29,11 +29,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
+from disarm_jax.progress import ProgressBar
 from disarm_jax.report.palette import count
 from scripts import benchmark_cases as cases
 from scripts import benchmark_torch
@@ -59,10 +60,12 @@ def timing(seconds: list[float]) -> Timing:
 def seconds_in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
     """Runs all of them once per round, so that what disturbs the machine disturbs all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    progress = ProgressBar(rounds, "round")
     for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for name, run in runs.items():
             seconds[name].append(run())
+        progress.update(number + 1)
+    progress.close()
     return seconds
 
 
@@ -83,9 +86,13 @@ def paired_ratios(runs: dict[str, Callable[[], float]], of: str, rounds: int) ->
 def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
     """The steps of all cases, the evaluation, and the yardsticks, on the one core of this process."""
     pixels, chosen, trained = cases.images(), cases.all_cases(quick), {}
-    for number, case in enumerate(chosen):
-        print(f"compiling {number + 1} of {len(chosen)}: {case.group}, {case.name}", file=sys.stderr)
-        trained[f"{case.group}, {case.name}"] = cases.Training(case.config, pixels)
+    progress = ProgressBar(len(chosen), "case")
+    for case in chosen:
+        name = f"{case.group}, {case.name}"
+        progress.describe(f"compiling {name}")
+        trained[name] = cases.Training(case.config, pixels)
+        progress.update(len(trained))
+    progress.close()
     evaluate, evaluation_flops = cases.evaluation(SPLIT // 10 if quick else SPLIT)
     floats = 1 << 25
     runs = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
@@ -263,8 +270,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures everything, then writes."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
     cores, rounds = sorted(os.sched_getaffinity(0)), values.rounds or (2 if values.quick else 4)
     os.sched_setaffinity(0, cores[:1])  # before JAX looks for the cores it may use
@@ -294,6 +300,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

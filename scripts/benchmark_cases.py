@@ -5,7 +5,6 @@ that of another "config", on these cores: it compiles, says "ready", and for eve
 chunk and prints the seconds.
 """
 
-import importlib
 import itertools
 import json
 import os
@@ -18,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from ml_collections import ConfigDict
 
 import disarm_jax as dj
 from disarm_jax import data
-from disarm_jax.experiment.build import estimators_for, make_model
+from disarm_jax.command_line import get_config
+from disarm_jax.experiment.build import make_model, registry_for
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
@@ -57,8 +56,7 @@ def config_of(file: str, num_seeds: int = 1, **fields: Any) -> Config:
 
     Sections are joined to fields by two underscores.
     """
-    file, _, argument = file.partition(":")
-    config: ConfigDict = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+    config = get_config(file)
     config.seeds = tuple(range(num_seeds))
     config.update_from_flattened_dict({name.replace("__", "."): value for name, value in fields.items()})
     return resolve(config)
@@ -137,9 +135,9 @@ def flops_by_hand(config: Config) -> float | None:
     Element-wise work is not counted.
     """
     latents, hidden, batch = config["model"]["latents"], tuple(config["model"]["hidden"]), config["batch_size"]
-    name, depth, known = config["estimator"]["name"], len(latents), estimators_for(latents)
+    name, depth, known = config["estimator"]["name"], len(latents), registry_for(latents)
     latents = [int(np.prod(layer)) for layer in latents]  # numbers of bits, or of variables and classes
-    info = known.estimator_info(name, **({} if depth > 1 else config["estimator"]["options"]))
+    info = known.info(name, **({} if depth > 1 else config["estimator"]["options"]))
     if info.needs_grad or not isinstance(info.evaluations, int):
         return None
     if depth > 1 and name not in ("arm", "disarm", "reinforce_loo"):

@@ -38,6 +38,7 @@ class Setting(NamedTuple):
       latents, hidden: of the model.
       pairs: of the bound, in pairs of samples; 0 for the ELBO.
       steps: of training.
+      shared: whether decoder and prior learn from the estimator's own samples.
     """
 
     dataset: str
@@ -45,13 +46,16 @@ class Setting(NamedTuple):
     hidden: str
     pairs: int
     steps: int
+    shared: bool
 
     @property
     def title(self) -> str:
         """In words."""
         model = "nonlinear" if self.hidden else "linear"
         bound = f"bound of {palette.count(self.pairs, 'pair')}" if self.pairs else "ELBO"
-        return f"{self.dataset}, {model}, latents {self.latents}, {bound}, {palette.count(self.steps, 'step')}"
+        samples = ", decoder and prior on the same samples" if self.shared else ""
+        steps = palette.count(self.steps, "step")
+        return f"{self.dataset}, {model}, latents {self.latents}, {bound}, {steps}{samples}"
 
     @property
     def group(self) -> str:
@@ -63,9 +67,9 @@ class Setting(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A finished run: its estimator and rate, evaluations of the training set by step, and numbers at the end."""
+    """A finished run: estimator and options, rate, evaluations of the training set by step, and numbers at the end."""
 
-    estimator: str
+    label: str
     rate: float
     steps: tuple[int, ...]
     train: tuple[float, ...]
@@ -84,7 +88,17 @@ def setting_of(run: Run) -> Setting:
         num_samples = config["objective"]["num_samples"]
         pairs = num_samples // 2 if config["estimator"]["name"] == "vimco" else num_samples
     hidden = ", ".join(map(str, config["model"]["hidden"]))
-    return Setting(config["dataset"]["name"], latents, hidden, pairs, config["steps"])
+    shared = config["objective"]["generative_samples"] == "shared"
+    return Setting(config["dataset"]["name"], latents, hidden, pairs, config["steps"], shared)
+
+
+def label_of(run: Run) -> str:
+    """The estimator with its options, but for those that the bound implies, as in "disarm(num_pairs=4)"."""
+    config = run.config
+    implied = () if config["objective"]["name"] == "elbo" else ("num_pairs", "num_samples")
+    options = {name: value for name, value in config["estimator"]["options"].items() if name not in implied}
+    name = config["estimator"]["name"]
+    return f"{name}({', '.join(f'{option}={value!r}' for option, value in options.items())})" if options else name
 
 
 def trained_of(run: Run) -> Trained:
@@ -106,7 +120,7 @@ def trained_of(run: Run) -> Trained:
     variances = [row["gradient_variance"] for row in run.rows if row["step"] == steps and "gradient_variance" in row]
     rate = run.config["optimizer"]["encoder"]["learning_rate"]
     at_end = (ends("validation")[steps], ends("test")[steps], float(np.mean(variances)))
-    return Trained(run.config["estimator"]["name"], rate, tuple(train), tuple(train.values()), *at_end)
+    return Trained(label_of(run), rate, tuple(train), tuple(train.values()), *at_end)
 
 
 def _is_bound(metric: str) -> bool:
@@ -119,7 +133,7 @@ def read(folders: Iterable[pathlib.Path]) -> dict[Setting, dict[str, list[Traine
     for run in read_runs(folders)[0]:
         if run.finished:
             trained = trained_of(run)
-            found.setdefault(setting_of(run), {}).setdefault(trained.estimator, []).append(trained)
+            found.setdefault(setting_of(run), {}).setdefault(trained.label, []).append(trained)
     return {
         setting: {name: sorted(runs, key=lambda run: run.rate) for name, runs in by_name.items()}
         for setting, by_name in sorted(found.items())
@@ -147,7 +161,7 @@ def table(setting: Setting, by_name: dict[str, list[Trained]], times: dict[str, 
     for name, run in sorted(best.items(), key=lambda item: -item[1].train[-1]):
         rates = [other.rate for other in by_name[name]]
         at_the_end = len(rates) > 1 and run.rate in (rates[0], rates[-1])
-        shown = palette.style_of(name).name + (", biased" if name in BIASED else "")
+        shown = palette.label_name(name) + (", biased" if palette.spec_of(name).name in BIASED else "")
         cells = [shown, f"{run.rate:g}" + (" (at the end of those tried)" if at_the_end else "")]
         cells += [f"{run.train[-1]:.2f}", f"{run.test:.2f}", f"{run.variance:.2g}"]
         if plain is None or name not in times:
@@ -165,7 +179,7 @@ def every_run(by_name: dict[str, list[Trained]]) -> str:
     lines = [f"| train / validation | {' | '.join(f'{rate:g}' for rate in rates)} |", "|---" * (len(rates) + 1) + "|"]
     for name, runs in by_name.items():
         found = {run.rate: f"{run.train[-1]:.2f} / {run.validation:.2f}".replace("-", "−") for run in runs}
-        lines.append(f"| {palette.style_of(name).name} | {' | '.join(found.get(rate, '–') for rate in rates)} |")
+        lines.append(f"| {palette.label_name(name)} | {' | '.join(found.get(rate, '–') for rate in rates)} |")
     return "\n".join(lines)
 
 

@@ -12,13 +12,16 @@ import json
 import pathlib
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.files import expand_user
 from disarm_jax.report.runs import Run, read_runs
+from disarm_jax.untrusted import MAX_ROWS, BadFileError, read_bytes, read_json
 
 # Folders that an absolute path begins with, wherever it stands in a text: "--workdir=/home/me/runs/1" keeps "1".
 _FOLDERS = re.compile(r"(?<![\w.~/])[~/](?:[^/\s'\"]*/)+")
@@ -43,25 +46,44 @@ def without_folders(value: Any) -> Any:
     return _FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
-def collect(run: Run, out: pathlib.Path) -> None:
-    """Copies the small files of one finished run into `out`, the file that says it is finished last."""
-    source, target = RunDir(run.path), RunDir(out / run.path.name)
+def collect(run: Run, contents: Mapping[str, str], out: pathlib.Path) -> None:
+    """Writes the small files of one finished run into `out`, the file that says it is finished last."""
+    target = RunDir(out / run.path.name)
     target.path.mkdir(parents=True, exist_ok=True)
     target.done_file.unlink(missing_ok=True)
-    for name in ("config_file", "record_file", "summary_file"):
-        file: pathlib.Path = getattr(source, name)
-        if file.exists():
-            cleaned = without_folders(json.loads(file.read_text(encoding="utf-8")))
-            write_text(getattr(target, name), json.dumps(cleaned, indent=2) + "\n")
-    write_text(target.metrics_file, source.metrics_file.read_text(encoding="utf-8"))
-    write_text(target.done_file, source.done_file.read_text())
+    for name, content in contents.items():
+        write_text(target.path / name, content)
+    write_text(target.done_file, f"{run.config['steps']}\n")
+
+
+def read_contents(run: Run) -> dict[str, str]:
+    """What is copied of a run, by name of the file; of a run directory that may be anybody's.
+
+    Raises:
+      OSError: for a file that cannot be read or is damaged, which it names.
+    """
+    source, contents = RunDir(run.path), {}
+    for file in (source.config_file, source.record_file, source.summary_file, source.metrics_file):
+        try:
+            if file == source.metrics_file:
+                contents[file.name] = read_bytes(file, MAX_ROWS).decode()
+            elif file.exists() or file.is_symlink():
+                contents[file.name] = json.dumps(without_folders(read_json(file)), indent=2) + "\n"
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise BadFileError(f"{file} cannot be copied: {reason}") from error
+    return contents
 
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Copies all finished runs."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
-    if missing := [folder for folder in values.runs if not pathlib.Path(folder).expanduser().is_dir()]:
+    flags_only(argv)
+    try:
+        missing = [folder for folder in values.runs if not expand_user(folder).is_dir()]
+        out = expand_user(values.out)
+    except FileNotFoundError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}")
+    if missing:
         sys.exit(f"error: --runs: no such folder: {', '.join(missing)}")
     runs, problems = read_runs(values.runs)
     for problem in problems:
@@ -70,15 +92,20 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     names = [run.path.name for run in finished]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         sys.exit(f"error: several run directories are called {', '.join(twice)}; collect them into different folders")
-    out = pathlib.Path(values.out).expanduser()
-    try:
-        for run in finished:
-            collect(run, out)
-    except OSError as error:
-        sys.exit(f"error: cannot write to --out={out}: {error.strerror or error}")
-    print(f"{len(finished)} finished runs of {len({run.path for run in runs})} are in {out}")
+    collected = 0
+    for run in finished:
+        try:
+            contents = read_contents(run)
+        except BadFileError as error:
+            print(f"skipped: {error}", file=sys.stderr)
+            continue
+        try:
+            collect(run, contents, out)
+        except OSError as error:
+            sys.exit(f"error: cannot write to --out={out}: {error.strerror or error}")
+        collected += 1
+    print(f"{collected} finished runs of {len({run.path for run in runs})} are in {out}")
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

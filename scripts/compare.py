@@ -19,14 +19,12 @@ import contextlib
 import json
 import pathlib
 import sys
-import time
 import zipfile
 from typing import Any
 
 import jax
 import numpy as np
-import tqdm
-from absl import app, flags, logging
+from absl import flags
 
 from disarm_jax import data
 from disarm_jax.analysis.comparison import (
@@ -40,13 +38,16 @@ from disarm_jax.analysis.comparison import (
     new_point,
     subjects_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, memory_errors, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.config import ConfigError
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDirError, write_text
-from disarm_jax.files import whole_file
+from disarm_jax.files import expand_user, whole_file
+from disarm_jax.progress import ProgressBar
 from scripts.compare_figure import draw_comparison
+
+MOST = 2**31 - 1  # a counter of draws is an int32
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -58,7 +59,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_list("pairs", [], "Compare on the multi-sample bounds of so many pairs each.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators; default all.", **options)
     flags.DEFINE_string("out", "runs/compare", "Folder for table, JSON and figures.", **options)
-    flags.DEFINE_integer("num_draws", 400, "Draws of each estimator.", lower_bound=2, **options)
+    flags.DEFINE_integer("num_draws", 400, "Draws of each estimator.", lower_bound=2, upper_bound=MOST, **options)
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
     rate = "Learning rate of these steps; a run's own is for many more of them."
     flags.DEFINE_float("tune_learning_rate", 1e-2, rate, lower_bound=0, **options)
@@ -68,16 +69,16 @@ def define_flags(values: flags.FlagValues) -> None:
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures every point, and writes whenever another estimator is known."""
     try:
-        if len(argv) > 1:
-            raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
+        flags_only(argv)
         steps = numbers("steps", values.steps, "1000,50000") or [None]
         pairs, allow = numbers("pairs", values.pairs, "1,10"), values.allow_imports
         runs = [load_run(workdir, step, allow_imports=allow) for workdir in values.workdir for step in steps]
         subjects = [subject for run in runs for subject in subjects_of(run, pairs)]
         labels = [chosen_estimators(subject, values.estimators) for subject in subjects]
         budget = Budget(values.num_draws, values.tune_steps, values.tune_learning_rate, values.rounds)
-        out = pathlib.Path(values.out)
-        measure_all(subjects, labels, budget, out)
+        out = expand_user(values.out)
+        with memory_errors():
+            measure_all(subjects, labels, budget, out)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
     print(f"in {out}: compare.md, compare.json, a figure for each point")
@@ -99,22 +100,22 @@ def measure_all(subjects: list[Subject], labels: list[list[str]], budget: Budget
     missing = [
         [label for label in names if label not in means] for names, (_, means) in zip(labels, points, strict=True)
     ]
-    begin, done, total = time.monotonic(), 0, sum(map(len, missing))
+    progress = ProgressBar(sum(map(len, missing)), "estimator")
     out.mkdir(parents=True, exist_ok=True)
     for subject, reference, names, (point, means) in zip(subjects, references, missing, points, strict=True):
         measured = measurer(subject, reference, budget)
         for label in names:
-            eta = tqdm.tqdm.format_interval((time.monotonic() - begin) / done * (total - done)) if done else "unknown"
-            print(f"{done + 1} of {total}: {label}, ETA {eta}", file=sys.stderr, flush=True)
+            progress.describe(label)
             with jax.default_matmul_precision(subject.run.config.matmul_precision):
                 row, means[label] = measured(label)
             point["estimators"].append(row)
             add_ratios(point, means)
-            done += 1
             with whole_file(out / f"{file_name(point)}.npz") as stream:
                 np.savez(stream, **means)
             write(out, [known for known, _ in points if known["estimators"]])
-    if not total:
+            progress.update(progress.done + 1)
+    progress.close()
+    if not progress.total:
         write(out, [known for known, _ in points])
 
 
@@ -139,6 +140,4 @@ def write(out: pathlib.Path, points: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

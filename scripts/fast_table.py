@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.report import paper
 from disarm_jax.report.paper import Number
@@ -142,8 +142,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Writes the table and prints it."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    flags_only(argv)
     results = read_results(map(pathlib.Path, values.runs))
     if not results:
         raise app.UsageError(f"--runs={', '.join(values.runs)}: there is no finished run of a row of Table 1")
@@ -153,5 +152,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-from absl import app, flags
+from absl import flags
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.report import palette
 from scripts.compare_figure import write_labels
 
@@ -174,13 +174,11 @@ def draw(out: pathlib.Path) -> list[pathlib.Path]:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Draws, and names the files."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    flags_only(argv)
     for file in draw(pathlib.Path(values.out)):
         print(file)
     print(f"The table of docs/results.md:\n{table(read_runs())}")
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -24,13 +24,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
+from disarm_jax.command_line import check_config_file, flags_only, run_script
 from disarm_jax.data import DataError
-from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.devices import deterministic_gpu_flag, keep_compiled_programs
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.loop import train
 from disarm_jax.experiment.rundir import RunDir
 
@@ -110,8 +110,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """All runs, in a folder that is removed again."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     try:
         check_config_file(values["config"])
         devices = find_devices(values.platform)
@@ -123,8 +122,5 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    with flag_errors():
-        define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
     keep_compiled_programs()  # one device has the same ones three times on a CPU, and twice on a GPU
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

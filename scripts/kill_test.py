@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from ml_collections import config_flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.load import load_run
 from disarm_jax.experiment.rundir import RunDir
 
@@ -320,8 +320,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """The reference, the run with kills, and the comparison."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     holder = values["config"]
     config = config_flags.get_config_filename(holder), config_flags.get_override_values(holder)
     try:
@@ -350,6 +349,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

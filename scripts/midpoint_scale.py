@@ -13,13 +13,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 import disarm_jax as dj
-from disarm_jax.command_line import parse_flags
-
-OUT = flags.DEFINE_string("out", "runs/midpoint_scale", "Folder of the table.")
-NUM_DRAWS = flags.DEFINE_integer("num_draws", 20_000, "Draws, shared between the rows of a batch.", lower_bound=100)
+from disarm_jax.command_line import flags_only, run_script
 
 BITS = 60
 SCALES = (0.25, 0.5, 0.75, 1.0)
@@ -55,8 +52,17 @@ def row_of_table(f: Callable, logits: jax.Array, num_draws: int) -> list[float]:
     return [total(est) / disarm for est in ests]
 
 
-def main(_: list[str]) -> None:
+def define_flags(values: flags.FlagValues) -> None:
+    """The command line. Not at import, so that scripts with flags of the same names can be imported together."""
+    options = {"flag_values": values}
+    flags.DEFINE_string("out", "runs/midpoint_scale", "Folder of the table.", **options)
+    shared = "Draws, shared between the rows of a batch."
+    flags.DEFINE_integer("num_draws", 20_000, shared, lower_bound=100, **options)
+
+
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures all functions and writes the table."""
+    flags_only(argv)
     rng = np.random.default_rng(0)
     fs = functions(rng)
     lines = ["| f | rows | λ from the batch | " + " | ".join(f"λ = {scale:g}" for scale in SCALES) + " |"]
@@ -64,13 +70,13 @@ def main(_: list[str]) -> None:
     for name, f in fs.items():
         for rows in (1, 2, 8, 50):
             logits = jnp.asarray(0.7 * rng.normal(size=(rows, BITS)), jnp.float32)
-            found = row_of_table(f, logits, max(NUM_DRAWS.value // rows, 400))
+            found = row_of_table(f, logits, max(values.num_draws // rows, 400))
             lines.append(f"| {name} | {rows} | " + " | ".join(f"{value:.3g}" for value in found) + " |")
             print(lines[-1], flush=True)
-    folder = pathlib.Path(OUT.value)
+    folder = pathlib.Path(values.out)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scale.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -25,9 +25,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.progress import ProgressBar
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -187,8 +187,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Runs the mutants that the flags choose, prints what kills them, and exits with status 1 if one survives."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     every = load_mutants()
     try:
         mutants = [mutant for mutant in every if re.search(values.only, str(mutant))]
@@ -210,5 +209,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import flags
 from jax import lax
 
 import disarm_jax as dj
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "docs" / "examples"
 RATES = (0.03, 0.1, 0.3, 1.0)  # of Adam
@@ -230,8 +230,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("num_draws", 500, "Draws that measure each variance.", lower_bound=10, **options)
 
 
-def main(_: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
+def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures all and writes the tables."""
+    flags_only(argv)
     seeds, budget, start = values.seeds, values.evaluations, time.perf_counter()
     names = [[f"{method}", f"{method.count}"] for method in METHODS] + [["DisARM, ∇f at the midpoint, best λ", "3"]]
     lines = [
@@ -262,5 +263,4 @@ def main(_: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -8,9 +8,9 @@ python -m scripts.prepare_data --dataset omniglot --source files --path folder/w
 import signal
 import sys
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.data import DataError, dataset_names, prepare, source_names
 from disarm_jax.data.bar import Bar
 from disarm_jax.data.cache import cache_file, data_folder
@@ -32,8 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Prepares the data set that the flags name and prints what was put where."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    flags_only(argv)
     try:
         options = {"source": values.source, "data_dir": values.data_dir, "path": values.path}
         with Bar() as progress:
@@ -50,6 +49,5 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # unwinds, so that temporary files are removed
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

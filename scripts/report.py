@@ -8,24 +8,23 @@ Every run directory below `--runs` is read, finished or not; damaged ones are na
 Markdown, CSV and LaTeX, the figures as PNG and PDF.
 """
 
-import importlib
 import pathlib
 import sys
 import tempfile
+from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 from matplotlib.figure import Figure
-from ml_collections import ConfigDict
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, get_config, one_line, run_script
 from disarm_jax.experiment.rundir import write_text
-from disarm_jax.files import whole_file
+from disarm_jax.files import expand_user, whole_file
 from disarm_jax.report import paper, tables
-from disarm_jax.report.compare import compare
-from disarm_jax.report.figures import draw_all
+from disarm_jax.report.cells import compare
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.page import Pictures, page
 from disarm_jax.report.pools import pool_runs
-from disarm_jax.report.runs import read_runs
+from disarm_jax.report.runs import Run, read_runs
 from disarm_jax.report.verdict import give_verdict, histogram
 from disarm_jax.report.verdict import markdown as verdict_markdown
 
@@ -37,20 +36,20 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("out", "report", "Folder for the report.", flag_values=values)
 
 
-def get_config(name: str) -> ConfigDict:
-    """The config of a file in `configs`."""
-    file, _, argument = name.partition(":")
-    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
-
-
 def make_report(folders: list[str], out: pathlib.Path) -> str:
     """Writes all files of a report; a line that says what is in it.
+
+    Runs with which it cannot be made, although each file of theirs can be read, are found by trying, and left out.
 
     Raises:
       ValueError: if there is nothing to report on.
       OSError: if `out` cannot be written to.
     """
-    if missing := [folder for folder in folders if not pathlib.Path(folder).expanduser().is_dir()]:
+    try:
+        missing = [folder for folder in folders if not expand_user(folder).is_dir()]
+    except FileNotFoundError as error:
+        raise ValueError(f"--runs={error.filename}: {error.strerror}") from error
+    if missing:
         raise ValueError(f"--runs: no such folder: {', '.join(missing)}")
     runs, problems = read_runs(folders)
     for problem in problems:
@@ -59,7 +58,40 @@ def make_report(folders: list[str], out: pathlib.Path) -> str:
         raise ValueError(f"no run directory below {', '.join(folders) or '--runs'}; one has a config.json in it")
     out.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=out).close()  # before the work, not after it
+    try:
+        return write_report(runs, problems, out)
+    except OSError:
+        raise
+    except Exception as error:  # something in a run directory that nobody has thought of
+        if not (bad := without_report(runs)):
+            raise ValueError(one_line(error)) from error
+        for problem in bad.values():
+            print(f"skipped: {problem}", file=sys.stderr)
+        problems += bad.values()
+        if not (good := [run for run in runs if run.path not in bad]):
+            raise ValueError("none of these run directories can be reported on") from error
+        return write_report(good, problems, out)
 
+
+def without_report(runs: Sequence[Run]) -> dict[pathlib.Path, str]:
+    """The run directories of which no report can be made, and a line for each that says why; by halves, to be quick."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            write_report(runs, [], pathlib.Path(folder))
+    except OSError:
+        raise
+    except Exception as error:
+        paths = list(dict.fromkeys(run.path for run in runs))
+        if len(paths) == 1:
+            return {paths[0]: f"{paths[0]} is damaged: {one_line(error)[:300]}"}
+        first = set(paths[: len(paths) // 2])
+        halves = [[run for run in runs if (run.path in first) == chosen] for chosen in (True, False)]
+        return without_report(halves[0]) | without_report(halves[1])
+    return {}
+
+
+def write_report(runs: Sequence[Run], problems: Sequence[str], out: pathlib.Path) -> str:
+    """Writes all files of a report of some runs; a line that says what is in it."""
     pools = pool_runs(runs)
     comparison = compare(pools, get_config)
     for table in paper.TABLES:
@@ -90,12 +122,11 @@ def _save(figure: Figure, path: pathlib.Path) -> pathlib.Path:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Reads the runs and writes the report."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only, one --runs for each folder")
+    flags_only(argv)
     try:
-        out = pathlib.Path(values.out).expanduser()
-    except RuntimeError:
-        sys.exit(f"error: --out={values.out}: there is no such user")
+        out = expand_user(values.out)
+    except FileNotFoundError as error:
+        sys.exit(f"error: --out={values.out}: {error.strerror}")
     try:
         print(make_report(values.runs, out))
     except ValueError as error:
@@ -108,5 +139,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.devices import processor_name
 from disarm_jax.experiment.rundir import write_text
 from scripts import benchmark_cases as cases
@@ -45,8 +45,7 @@ def processor_seconds(run: Callable[[], Any]) -> Callable[[], float]:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures, and writes the ratios."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    flags_only(argv)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pixels, runs = cases.images(), {}
     for name in NAMES:
@@ -60,5 +59,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

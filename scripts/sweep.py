@@ -21,18 +21,19 @@ import sys
 from collections.abc import Sequence
 
 import jax
-from absl import app, flags, logging
+from absl import flags
 from ml_collections import config_flags
 
-from disarm_jax.command_line import check_config_file, flag_errors, parse_flags
+from disarm_jax.command_line import check_config_file, flags_only, run_script
 from disarm_jax.console import say
-from disarm_jax.experiment.config import ConfigError, differences, flat
+from disarm_jax.experiment.config import differences
 from disarm_jax.experiment.devices import (
     deterministic_gpu_flag,
     keep_compiled_programs,
     number_of_cpu_devices_is_set,
     one_cpu_device_per_core,
 )
+from disarm_jax.experiment.fields import ConfigError, flat
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, train
 from disarm_jax.experiment.rundir import RunDirError
@@ -82,8 +83,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """One launch, or the status."""
-    if len(argv) > 1:
-        sys.exit(f"error: unexpected arguments {argv[1:]}; accepted: flags only")
+    flags_only(argv)
     try:
         sys.exit(show_status(values.status) if values.status is not None else launch(values))
     except (ConfigError, RunDirError, SweepError) as error:
@@ -281,7 +281,4 @@ def run_here(trials: Sequence[Trial], folder: SweepFolder, gpus: int | None) -> 
 
 
 if __name__ == "__main__":
-    with flag_errors():
-        define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

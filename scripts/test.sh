@@ -7,4 +7,6 @@ scripts/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/basedpyright --project pyproject.toml --pythonpath .venv/bin/python
-.venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"  # neighbours, which share fixtures, stay together
+cores=$(nproc)
+processes=$((cores < 4 ? cores + 1 : 4)) # some wait for Slurm and for runs that they have started
+.venv/bin/python -m pytest -n "$processes" --dist worksteal "$@" # neighbours, which share fixtures, stay together

@@ -28,10 +28,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags, logging
+from absl import flags
 
 import disarm_jax as dj
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.step import descend, project
 from disarm_jax.progress import ProgressBar
 from scripts.toy_exact import exact_ascent, exact_gradient, exact_variance, sigmoid
@@ -194,8 +194,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Runs every ascent, then writes the three files."""
-    if len(argv) > 1:
-        raise SystemExit(f"unexpected arguments {argv[1:]}; accepted: flags only, lists separated by commas")
+    flags_only(argv)
     names, targets, out = parse_estimators(values.estimators), parse_p0(values.p0), pathlib.Path(values.out)
     try:  # before the work, not after it
         out.mkdir(parents=True, exist_ok=True)
@@ -229,6 +228,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)  # JAX tells of absent accelerators, across the progress bar
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

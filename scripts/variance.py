@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import jax
-from absl import app, flags, logging
+from absl import flags
 
 from disarm_jax import data
 from disarm_jax.analysis.at_checkpoint import (
@@ -26,11 +26,14 @@ from disarm_jax.analysis.at_checkpoint import (
     split_names,
     tunables_of,
 )
-from disarm_jax.command_line import parse_flags
+from disarm_jax.command_line import flags_only, memory_errors, run_script
 from disarm_jax.experiment.checkpoint import CheckpointError
-from disarm_jax.experiment.config import ConfigError, check_measured
+from disarm_jax.experiment.config import check_measured
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import Run, load_images, load_run
 from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
+
+MOST = 2**31 - 1  # a counter of draws is an int32
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -39,11 +42,13 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", None, "The run directory.", required=True, **options)
     flags.DEFINE_bool("allow_imports", False, "Import the custom parts that the run's config names.", **options)
     flags.DEFINE_string("estimators", None, "Names, as in config.variance.estimators.", required=True, **options)
-    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, **options)
+    flags.DEFINE_integer("num_draws", 1000, "Draws of each estimator.", lower_bound=2, upper_bound=MOST, **options)
     rate = "Learning rate of these steps; a run's own is for many more of them."
     flags.DEFINE_float("tune_learning_rate", 1e-2, rate, lower_bound=0, **options)
     flags.DEFINE_integer("tune_steps", 2000, "Steps that train tunables not in the run.", lower_bound=0, **options)
-    flags.DEFINE_integer("batch_size", None, "Images in the batch; default the run's.", lower_bound=1, **options)
+    flags.DEFINE_integer(
+        "batch_size", None, "Images in the batch; default the run's.", lower_bound=1, upper_bound=MOST, **options
+    )
     flags.DEFINE_integer("seed", None, "Which seed's model; default the run's first.", lower_bound=0, **options)
     flags.DEFINE_integer("point", None, "Of a run with a grid: the number of the point.", lower_bound=0, **options)
     flags.DEFINE_integer("draw_seed", 0, "Of the batch and the draws.", lower_bound=0, **options)
@@ -87,8 +92,7 @@ def table(found: dict[str, dict[str, GroupVariance]]) -> str:
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Measures, prints and writes."""
     try:
-        if len(argv) > 1:
-            raise ConfigError(f"unexpected arguments {argv[1:]}; accepted: flags only")
+        flags_only(argv)
         run = load_run(values.workdir, point=values.point, allow_imports=values.allow_imports)
         labels = check_measured(split_names(values.estimators), run.config, "--estimators")
         seeds = run.config.seeds
@@ -100,7 +104,7 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         if batch_size > len(dataset.train):
             raise ConfigError(f"--batch_size is {batch_size}; accepted: at most {len(dataset.train)}")
         budget = (values.draw_seed, batch_size, values.num_draws, values.tune_steps, values.tune_learning_rate)
-        with jax.default_matmul_precision(run.config.matmul_precision):
+        with memory_errors(), jax.default_matmul_precision(run.config.matmul_precision):
             found = measure_run(run, dataset, labels, seeds.index(seed), *budget)
     except (CheckpointError, ConfigError, OSError, RunDirError, data.DataError) as error:
         sys.exit(f"error: {error}")
@@ -124,6 +128,4 @@ def record(run: Run, seed: int, batch_size: int, values: flags.FlagValues, found
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    logging.set_verbosity(logging.WARNING)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

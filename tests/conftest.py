@@ -3,10 +3,12 @@
 import functools
 import gc
 import signal
+import threading
 
 import jax
 import pytest
 from jax._src import compiler
+from jax._src.interpreters import mlir
 
 jax.config.update("jax_num_cpu_devices", 4)  # seeds are spread over devices
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -23,11 +25,32 @@ def compiled_once(tmp_path_factory):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def contexts_of_many_programs():
+    """JAX makes an MLIR context for each program, which takes longer than the rest of the lowering of a small one."""
+    make, own = mlir.make_ir_context, threading.local()
+
+    def for_a_hundred():  # what a program has written into its context stays there
+        own.left = getattr(own, "left", 0) - 1
+        if own.left < 0:
+            own.context, own.left = make(), 99
+        return own.context
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlir, "make_ir_context", for_a_hundred)
+        yield
+
+
 @pytest.fixture
 def x64():
     """Runs the test in float64."""
     with jax.enable_x64(True):
         yield
+
+
+def pytest_collection_modifyitems(items):
+    """What mostly waits for Slurm begins at once, beside the others."""
+    items.sort(key=lambda item: item.path.name != "test_slurm.py")
 
 
 def pytest_collection_finish(session):

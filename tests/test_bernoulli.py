@@ -166,6 +166,11 @@ def test_log_prob_of_shared_logits():
     [
         (bernoulli.sample, -1, "num_samples must be at least 0, got -1"),
         (bernoulli.antithetic_pairs, -1, "num_pairs must be at least 0, got -1"),
+        (
+            lambda key, logits, number: bernoulli.interpolated_pairs(key, logits, 0.5, number),
+            -1,
+            "num_pairs must be at",
+        ),
         (bernoulli.copula_samples, 1, "num_samples must be at least 2, got 1"),
         (bernoulli.copula_samples, -3, "num_samples must be at least 2, got -3"),
     ],

@@ -16,7 +16,7 @@ from ml_collections import config_flags
 
 import disarm_jax as dj
 from configs import base
-from disarm_jax import command_line  # noqa: F401 - lets integers be written as 1e4
+from disarm_jax.command_line import flag_errors, get_config  # and integers may be written as 1e4
 from disarm_jax.estimators.registry import BITS
 from disarm_jax.experiment.build import parse_estimator
 from disarm_jax.experiment.config import ConfigError, differences, flat, plain, resolve
@@ -34,12 +34,6 @@ TWO_LAYERS = {"model.latents": (200, 200)}
 
 def not_an_estimator():
     """What an import path may find."""
-
-
-def config_of(name):
-    """The config of a file, with what stands behind a colon as its argument."""
-    file, _, argument = name.partition(":")
-    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 def changed(overrides):
@@ -79,17 +73,17 @@ def test_former_names_work_and_say_the_new_one(former):
     name, argument = FORMER[former].split(":")
     with pytest.warns(FutureWarning, match=f"configs/{former}.py is now configs/{name}.py:{argument}$"):
         config = importlib.import_module(f"configs.{former}").get_config()
-    assert resolve(config) == resolve(config_of(FORMER[former]))
+    assert resolve(config) == resolve(get_config(FORMER[former]))
 
 
 @pytest.mark.parametrize("name", ["layers:5", "layers:two", "multisample:disarm", "multisample:arm,2"])
 def test_other_arguments_are_refused(name):
     file, _, argument = name.partition(":")
     with pytest.raises(ValueError, match=f"^configs/{file}.py:{argument}: accepted: {file}.py:"):
-        config_of(name)
+        get_config(name)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("categorical", "quickstart")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("categorical", "fast", "quickstart")])
 def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(name):
     config = importlib.import_module(f"configs.{name}").get_config()
     fields = [line.split(":")[0] for line in differences(plain(base.get_config()), plain(config))]
@@ -97,6 +91,20 @@ def test_experiments_of_the_paper_differ_from_the_base_in_what_they_are_about(na
     about |= {"estimator.options.baseline"}
     assert set(fields) <= about | {"objective.name", "objective.num_samples", "variance.estimators"}
     assert config.steps == base.get_config().steps
+
+
+@pytest.mark.parametrize("argument", ["linear", "nonlinear", "3", "linear,10"])
+def test_the_fast_preset_differs_from_the_paper_in_the_same_settings_for_every_model(argument):
+    """Beside what a model is, in what its docstring lists; a bound has the samples of the paper's tables, too."""
+    paper = dict(flat(plain(base.get_config())))
+    fields = {field for field, value in flat(plain(get_config(f"fast:{argument}"))) if value != paper[field]}
+    models = {"linear": set(), "nonlinear": {"model.hidden", "estimator.options.num_pairs"}, "3": {"model.latents"}}
+    models["linear,10"] = {"objective.name", "objective.num_samples", "eval.train_samples", "eval.test_samples"}
+    groups = [f"optimizer.{group}" for group in ("encoder", "decoder", "prior")]
+    schedules = {f"{group}.{name}" for group in groups for name in ("schedule", "warmup_steps")}
+    rates = {f"{group}.learning_rate" for group in groups if argument == "nonlinear" or group != "optimizer.prior"}
+    others = {"steps", "estimator.name", "optimizer.prior.name", "optimizer.prior.reduction"}
+    assert fields == models[argument] | schedules | rates | others | {"eval.train_every", "eval.test_every"}
 
 
 # Overrides, and what the message must match: field, value and what is accepted.
@@ -319,7 +327,7 @@ def test_estimators_are_printed_as_they_are_read(text):
 
 def parsed(name, *arguments):
     """The config that a command line gives."""
-    values, config = flags.FlagValues(), config_of(name)
+    values, config = flags.FlagValues(), get_config(name)
     with mock.patch.object(sys, "argv", ["main", *arguments]):  # where ml_collections looks for the fields
         config_flags.DEFINE_config_dict("config", config, lock_config=True, flag_values=values)
         values(sys.argv)
@@ -362,6 +370,22 @@ def test_fields_are_set_from_the_command_line(argument, expected):
 )
 def test_unknown_fields_are_refused_on_the_command_line(argument):
     with pytest.raises((AttributeError, flags.Error), match="nosuch"):
+        parsed("base", argument)
+
+
+@pytest.mark.parametrize(
+    ("argument", "field", "meant"),
+    [
+        ("--config.stepps=1", "stepps", "steps"),
+        ("--config.model.hiden=(3,)", "hiden", "hidden"),
+        ("--config.estimater.name=arm", "estimater", "estimator"),
+        ("--config.estimator.optons.num_pairs=2", "optons", "options"),
+        ("--config.estimator.options.num_pair=2", "num_pair", "num_pairs"),
+    ],
+)
+def test_a_misspelt_field_or_section_is_guessed(argument, field, meant):
+    message = f"error: the config has no field '{field}'; accepted: those that --help lists; did you mean '{meant}'?"
+    with pytest.raises(SystemExit, match=f"^{re.escape(message)}$"), flag_errors():
         parsed("base", argument)
 
 

@@ -9,6 +9,7 @@ import importlib
 
 import pytest
 
+from disarm_jax.command_line import get_config
 from disarm_jax.experiment.config import ADDED, flat, resolve
 from disarm_jax.report import paper
 from disarm_jax.sweep import hyper
@@ -87,11 +88,6 @@ FREE |= {
 }
 FREE |= {f"optimizer.prior.{field}" for field in ("b1", "b2", "eps")}  # of Adam, which the prior does not use
 PLACES = sorted({place for place, _ in paper.NUMBERS})
-
-
-def get_config(name):
-    file, _, argument = name.partition(":")
-    return importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
 
 
 @pytest.mark.parametrize("place", PLACES, ids="-".join)

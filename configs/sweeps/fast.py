@@ -28,7 +28,8 @@ def get_hyper(hyper):
     layers = hyper.sweep("model.latents", [(200,) * depth for depth in (2, 3, 4)])
 
     def elbo(estimator):
-        models = hyper.chainit([linear, nonlinear, layers])
+        pairs = [hyper.fixed("estimator.options.num_pairs", 4)] if estimator in fast.OF_PAIRS else []
+        models = hyper.chainit([linear, hyper.product([nonlinear, *pairs]), layers])
         return hyper.product([models, hyper.fixed("estimator.name", estimator), datasets])
 
     def bound(estimator, samples_of_a_pair, pairs):

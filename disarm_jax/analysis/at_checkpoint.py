@@ -4,14 +4,12 @@ The moving averages of training follow a model that moves: here nothing does, so
 estimators alone.
 """
 
-import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from disarm_jax import data
@@ -42,49 +40,6 @@ def parameter_groups(params: Mapping[str, Any]) -> dict[str, Any]:
     """
     layers = params["encoder"] if len(params["encoder"]) > 1 else {}
     return dict(params) | {f"encoder/{name}": layer for name, layer in layers.items()}
-
-
-def tune(
-    objective: Objective,
-    build: Callable,
-    optimizer: optax.GradientTransformation,
-    params: dict,
-    key: jax.Array,
-    images: jax.Array,
-    binarization: str,
-    batch_size: int,
-    num_steps: int,
-) -> Any:
-    """An estimator's tunables, trained at fixed model parameters on batches of the training set.
-
-    Args:
-      objective: of the model.
-      build: from images to the estimator.
-      optimizer: of the tunables.
-      params: of the model.
-      key: consumed.
-      images: `[N, pixels]` uint8.
-      binarization: how bits are made of pixels.
-      batch_size: B.
-      num_steps: updates; 0 leaves the tunables as they begin.
-    """
-    init_key, batch_key, step_key = jax.random.split(key, 3)
-    x = jnp.zeros((1, images.shape[1]))
-    tunables = init_tunables(objective, build(x), params, init_key, x)
-    if not jax.tree.leaves(tunables):
-        return tunables
-
-    def step(carry: tuple, number: jax.Array) -> tuple:
-        tunables, opt_state = carry
-        binarize_key, draw_key = jax.random.split(jax.random.fold_in(step_key, number))
-        chosen = data.batch_indices(batch_key, number, batch_size, images.shape[0])
-        x = data.binarize(binarize_key, images[chosen], binarization)
-        draw = draw_gradients(objective, build(x), tunables, params, draw_key, x)
-        tunables, opt_state = descend(optimizer, tunables, opt_state, draw.tunables)
-        return (project(tunables), opt_state), None
-
-    (tunables, _), _ = lax.scan(step, (tunables, optimizer.init(tunables)), jnp.arange(num_steps))
-    return tunables
 
 
 def measure(
@@ -166,20 +121,50 @@ def tunables_of(
     build: Callable,
     dataset: data.Dataset,
     seed_number: int,
-    tune_key: jax.Array,
-    tune_steps: int,
-    tune_learning_rate: float,
+    key: jax.Array,
+    num_steps: int,
+    learning_rate: float,
     *,
     objective: Objective | None = None,
 ) -> Any:
-    """An estimator's tunables: the run's, or trained here at the run's parameters, as for another objective always."""
-    runs_own = run.experiment.objective
+    """An estimator's tunables: the run's, or trained here at the run's parameters, as for another objective always.
+
+    Args:
+      run: at a checkpoint.
+      label: names the estimator.
+      build: from images to the estimator.
+      dataset: of the run, from whose training set batches are taken.
+      seed_number: of the run's seeds.
+      key: consumed.
+      num_steps: updates, if they are trained; 0 leaves them as they begin.
+      learning_rate: of these steps.
+      objective: by default the run's.
+    """
+    runs_own, config = run.experiment.objective, run.config
     objective = objective or runs_own
     alike = (objective.num_samples, objective.stop_q) == (runs_own.num_samples, runs_own.stop_q)
     if label in run.experiment.labels and alike:
         state = run.state.measured[run.experiment.labels.index(label)].tunables
         return jax.tree.map(lambda leaf: leaf[seed_number], state)
-    optimizer = make_optimizer({**run.config.optimizer.tunables, "learning_rate": tune_learning_rate})
-    batches = {"binarization": run.config.dataset.binarization, "batch_size": run.config.batch_size}
-    learn = functools.partial(tune, objective, build, optimizer, **batches, num_steps=tune_steps)
-    return jax.jit(learn)(run.params[seed_number], tune_key, dataset.train)
+    optimizer = make_optimizer({**config.optimizer.tunables, "learning_rate": learning_rate})
+
+    def trained(params: dict, key: jax.Array, images: jax.Array) -> Any:
+        init_key, batch_key, step_key = jax.random.split(key, 3)
+        x = jnp.zeros((1, images.shape[1]))
+        tunables = init_tunables(objective, build(x), params, init_key, x)
+        if not jax.tree.leaves(tunables):
+            return tunables
+
+        def step(carry: tuple, number: jax.Array) -> tuple:
+            tunables, opt_state = carry
+            binarize_key, draw_key = jax.random.split(jax.random.fold_in(step_key, number))
+            chosen = data.batch_indices(batch_key, number, config.batch_size, images.shape[0])
+            x = data.binarize(binarize_key, images[chosen], config.dataset.binarization)
+            draw = draw_gradients(objective, build(x), tunables, params, draw_key, x)
+            tunables, opt_state = descend(optimizer, tunables, opt_state, draw.tunables)
+            return (project(tunables), opt_state), None
+
+        (tunables, _), _ = lax.scan(step, (tunables, optimizer.init(tunables)), jnp.arange(num_steps))
+        return tunables
+
+    return jax.jit(trained)(run.params[seed_number], key, dataset.train)

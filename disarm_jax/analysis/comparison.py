@@ -17,9 +17,9 @@ import numpy as np
 from jax import lax
 
 from disarm_jax.analysis.at_checkpoint import builder_of, fixed_batch, measure, split_names, tunables_of
-from disarm_jax.experiment.build import Objective, estimators_for, has_classes, parse_estimator
-from disarm_jax.experiment.config import ConfigError, check_measured, is_bound
-from disarm_jax.experiment.fields import Config, is_import_path, plain
+from disarm_jax.experiment.build import Objective, parse_estimator, registry_for
+from disarm_jax.experiment.config import check_measured, is_bound
+from disarm_jax.experiment.fields import Config, ConfigError, has_classes, is_import_path, plain
 from disarm_jax.experiment.load import Run, load_images
 from disarm_jax.experiment.step import draw_gradients
 from disarm_jax.report import palette
@@ -239,7 +239,7 @@ def is_unbiased(label: str, latents: tuple = ()) -> bool:
     name, options = parse_estimator(label)
     if options.get("later_layers") == "hard":  # of hierarchical RELAX
         return False
-    return is_import_path(name) or estimators_for(latents).estimator_info(name).unbiased
+    return is_import_path(name) or registry_for(latents).info(name).unbiased
 
 
 def title(point: dict[str, Any]) -> str:

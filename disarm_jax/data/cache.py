@@ -13,12 +13,20 @@ import numpy as np
 
 from disarm_jax.data.npz import read_npz
 from disarm_jax.data.types import SPLITS, DataError, Dataset, Provenance, sha256_of_arrays
-from disarm_jax.files import user_cache, whole_file
+from disarm_jax.files import expand_user, user_cache, whole_file
+
+
+def user_path(path: str | os.PathLike) -> pathlib.Path:
+    """A path with a home folder in the place of ~ or ~user; raises DataError if there is no such user."""
+    try:
+        return expand_user(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{os.fspath(path)}: {error.strerror}") from error
 
 
 def data_folder(data_dir: str | pathlib.Path | None) -> pathlib.Path:
     """`data_dir`, or if None `DISARM_DATA_DIR`, or a folder of this package's own in the user's cache folder."""
-    return pathlib.Path(data_dir or os.environ.get("DISARM_DATA_DIR") or user_cache()).expanduser()
+    return user_path(data_dir or os.environ.get("DISARM_DATA_DIR") or user_cache())
 
 
 def cache_file(data_dir: pathlib.Path, name: str) -> pathlib.Path:

@@ -210,7 +210,7 @@ def prepare(
         raise ValueError("npz files are read as they are; there is nothing to prepare")
     entry, folder = _ENTRIES[name], cache.data_folder(data_dir)
     cache.check_writable(folder)
-    automatic, given = source == "auto", None if path is None else pathlib.Path(path).expanduser()
+    automatic, given = source == "auto", None if path is None else cache.user_path(path)
     request = _Request(name, entry.counts, folder, given, progress, automatic)
     tried = []
     for source_name in [s for s in entry.sources if s not in entry.manual] if automatic else [source]:
@@ -239,7 +239,7 @@ def prepare(
 def _load_npz(path: str | pathlib.Path | None) -> Dataset:
     if path is None:
         raise ValueError("the data set 'npz' is read from a file: give its path")
-    path = pathlib.Path(path).expanduser()
+    path = cache.user_path(path)
     splits, image_shape = npz.read_own_images(path)
     provenance = Provenance("npz", "files", str(path), "order of the file", sha256_of_arrays(splits))
     return Dataset(**splits, image_shape=image_shape, provenance=provenance)

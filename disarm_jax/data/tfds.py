@@ -7,7 +7,6 @@ original files, the same images as from every other source.
 
 import hashlib
 import importlib.util
-import json
 import os
 import pathlib
 import subprocess
@@ -18,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from disarm_jax.data.cache import user_path
 from disarm_jax.data.idx import PIXELS
 from disarm_jax.data.network import check_reachable
 from disarm_jax.data.recorded import RecordedFile
 from disarm_jax.data.types import DataError, NotFoundError, Progress
+from disarm_jax.untrusted import MAX_JSON, open_regular, parse_json
 
 _CHUNK = 500  # records decoded between two reports of progress
 
@@ -43,7 +44,7 @@ except Exception as error:
 def prepared_folders(data_dir: pathlib.Path) -> list[pathlib.Path]:
     """Where prepared copies are looked for: `data_dir`, `TFDS_DATA_DIR` and the default of tensorflow-datasets."""
     folders = [data_dir, os.environ.get("TFDS_DATA_DIR") or None, "~/tensorflow_datasets"]
-    return list(dict.fromkeys(pathlib.Path(folder).expanduser() for folder in folders if folder is not None))
+    return list(dict.fromkeys(user_path(folder) for folder in folders if folder is not None))
 
 
 def find_prepared(name: str, folders: Sequence[pathlib.Path]) -> pathlib.Path:
@@ -57,7 +58,8 @@ def find_prepared(name: str, folders: Sequence[pathlib.Path]) -> pathlib.Path:
         infos = sorted((folder / name).glob("*/dataset_info.json"))
         for info in reversed(infos):  # the newest version first
             try:
-                file_format = json.loads(info.read_bytes()).get("fileFormat", "tfrecord")
+                with open_regular(info, MAX_JSON, links=True) as stream:
+                    file_format = parse_json(stream.read()).get("fileFormat", "tfrecord")
             except (OSError, ValueError, AttributeError) as error:
                 raise DataError(f"{info} is damaged: {error}") from error
             if file_format == "array_record":

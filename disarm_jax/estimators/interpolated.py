@@ -1,7 +1,6 @@
 """The paper's appendix B: a coupling between independent and antithetic, chosen by the variance it gives."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,15 +41,15 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
     options.at_least("num_pairs", num_pairs, 1)
 
     def draw(params, key, logits):
-        beta = lax.stop_gradient(beta_of(params))
+        beta = lax.stop_gradient(params["beta"])
         return jnp.concatenate(bernoulli.interpolated_pairs(key, logits, beta, num_pairs)), None
 
     def gradient(params, logits, b, noise, f_b):
-        pairs = formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta=beta_of(params))
+        pairs = formulas.interpolated(logits, *jnp.split(b, 2), *jnp.split(f_b, 2), beta=params["beta"])
         return jnp.mean(pairs, axis=0)
 
     def log_prob(params, logits, b):
-        return jnp.sum(bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta=beta_of(params)), axis=(0, -1))
+        return jnp.sum(bernoulli.interpolated_log_prob(logits, *jnp.split(b, 2), beta=params["beta"]), axis=(0, -1))
 
     pairs = Pairing(halves, _mixed(lambda logits: jax.nn.sigmoid(jnp.abs(logits))))
     info = describe(interpolated, 2 * num_pairs)
@@ -83,31 +82,25 @@ def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimen
         raise ValueError(f"arms_interpolated takes 2 to 8 samples, got num_samples={num_samples}")
 
     def draw(params, key, logits):
-        beta = lax.stop_gradient(beta_of(params))
+        beta = lax.stop_gradient(params["beta"])
         return bernoulli.interpolated_copula_samples(key, logits, beta, num_samples), None
 
     def gradient(params, logits, b, noise, f_b):
-        return formulas.arms_interpolated(logits, b, f_b, beta_of(params))
+        return formulas.arms_interpolated(logits, b, f_b, params["beta"])
 
     def log_prob(params, logits, b):
-        return jnp.sum(bernoulli.interpolated_copula_log_prob(logits, b, beta_of(params)), axis=-1)
+        return jnp.sum(bernoulli.interpolated_copula_log_prob(logits, b, params["beta"]), axis=-1)
 
     pairs = Pairing(each_with_each, _mixed(lambda logits: bernoulli.copula_weight(logits, num_samples)))
     info = describe(arms_interpolated, num_samples)
     return _tunable_coupling(init_beta, per_dimension, draw, gradient, log_prob, pairs, info)
 
 
-def beta_of(params: Any) -> jax.Array:
-    """Returns β in [0, 1]; its derivative passes as if it had not been clipped."""
-    beta = jnp.asarray(params["beta"])
-    return lax.stop_gradient(jnp.clip(beta, 0, 1)) + (beta - lax.stop_gradient(beta))
-
-
 def _mixed(coupled: Callable[[jax.Array], jax.Array]) -> Callable:
     """Returns the factor (b − b̃) p(1−p)/c of pairs that are coupled with probability β, from that at β = 1."""
 
     def weight(params, logits):
-        at_one, beta = coupled(logits), beta_of(params).astype(logits.dtype)
+        at_one, beta = coupled(logits), bernoulli.mixing_weight(params["beta"], logits.dtype, logits.ndim)
         return at_one / (beta + (1 - beta) * at_one)
 
     return weighted(weight)

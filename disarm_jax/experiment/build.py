@@ -21,11 +21,14 @@ from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha
 from disarm_jax.estimators.controlled import Controlled
 from disarm_jax.estimators.registry import BITS, Registry, info_of
 from disarm_jax.estimators.relaxation import network_of
-from disarm_jax.experiment.fields import has_classes, imported, is_import_path
+from disarm_jax.experiment.fields import has_classes, imported, is_import_path, part
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
 from disarm_jax.objectives import weigh
 
 MODELS = {"bernoulli_vae": BernoulliVAE, "categorical_vae": CategoricalVAE}
+OBJECTIVES = {"elbo": lambda: weigh, "multisample": lambda: weigh}
+OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
+SCHEDULES = {"cosine": optax.cosine_decay_schedule}  # after the warm-up; "constant" is a number where it can be
 
 
 class EstimatorSpec(NamedTuple):
@@ -61,14 +64,10 @@ def parse_estimator(text: str) -> EstimatorSpec:
         options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
         if len(options) < len(call.keywords):  # **options, or an option given twice
             raise ValueError
-    except (SyntaxError, TypeError, ValueError):
-        raise ValueError(f"cannot read the estimator {text!r}; accepted: 'name' or 'name(option=value, …)'") from None
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):  # the first two are the parser's stack
+        shown = repr(text) if len(text) < 200 else f"{text[:200]!r}…"
+        raise ValueError(f"cannot read the estimator {shown}; accepted: 'name' or 'name(option=value, …)'") from None
     return EstimatorSpec(name.strip(), options)
-
-
-def estimators_for(latents: Sequence[Any]) -> Any:
-    """The package with `estimator_names`, `estimator_info` and `make_estimator` for bits, or for classes."""
-    return dj.categorical if has_classes(latents) else dj
 
 
 def registry_for(latents: Sequence[Any]) -> Registry:
@@ -91,8 +90,9 @@ def num_bound_samples(name: str, options: Mapping[str, Any], latents: Sequence[A
 
 
 def default_option(name: str, option: str, latents: Sequence[Any] = ()) -> Any:
-    """The default of an estimator's option."""
-    return registry_for(latents).defaults(name)[option]
+    """The default of an estimator's option; None for a custom estimator, or one without such an option."""
+    registry = registry_for(latents)
+    return registry.defaults(name).get(option) if name in registry.names() else None
 
 
 def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: str) -> Callable[[Any], dj.Estimator]:
@@ -116,7 +116,7 @@ def estimator_builder(spec: EstimatorSpec, latents: Sequence[Any], relax_form: s
         return lambda x: est
 
     def make(**options: Any) -> dj.Estimator:
-        maker = estimators_for(latents).make_estimator if len(latents) == 1 else dj.hierarchical
+        maker = registry_for(latents).make if len(latents) == 1 else dj.hierarchical
         return maker(spec.name, **spec.options, **options)
 
     est = make()
@@ -164,9 +164,7 @@ def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -
       pixels: of an image.
       train_mean: `[pixels]`, mean of the training images, in [0, 1].
     """
-    name = config["name"]
-    make = imported(name) if is_import_path(name) else MODELS[name]
-    return make(
+    return part(config["name"], MODELS)(
         latents=tuple(tuple(layer) if isinstance(layer, Sequence) else layer for layer in config["latents"]),
         pixels=pixels,
         hidden=tuple(config["hidden"]),
@@ -205,7 +203,7 @@ def make_objective(config: Mapping[str, Any], model: Any) -> Objective:
     `objectives.log_weights`. Its f takes samples `[..., B, D]` of the latent variables, or a tuple of these for
     several layers, to values `[..., B]`.
     """
-    made = imported(config["name"])(**config["options"]) if is_import_path(config["name"]) else weigh
+    made = part(config["name"], OBJECTIVES)(**config["options"])
     shared = config["generative_samples"] == "shared"
     return Objective(model, config["num_samples"], config["stop_q"], shared, made)
 
@@ -215,11 +213,8 @@ def make_optimizer(config: Mapping[str, Any]) -> optax.GradientTransformation:
 
     A custom one is called with the learning rate, a number or a function of the step, and `options`, as optax's are.
     """
-    rate, name = schedule_of(config), config["name"]
-    if name == "adam":
-        optimizer = optax.adam(rate, b1=config["b1"], b2=config["b2"], eps=config["eps"])
-    else:
-        optimizer = (imported(name) if is_import_path(name) else optax.sgd)(rate, **config["options"])
+    of_adam = {name: config[name] for name in ("b1", "b2", "eps")} if config["name"] == "adam" else {}
+    optimizer = part(config["name"], OPTIMIZERS)(schedule_of(config), **of_adam, **config["options"])
     return optimizer if config["clip"] is None else optax.chain(optax.clip_by_global_norm(config["clip"]), optimizer)
 
 
@@ -238,8 +233,7 @@ def schedule_of(config: Mapping[str, Any]) -> Any:
     if name == "constant":
         after = optax.constant_schedule(rate)
     else:
-        decay = imported(name) if is_import_path(name) else optax.cosine_decay_schedule
-        after = decay(rate, config["decay_steps"] - warmup)
+        after = part(name, SCHEDULES)(rate, config["decay_steps"] - warmup)
     return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
 
 

@@ -20,12 +20,13 @@ from disarm_jax.experiment.build import (
     EstimatorSpec,
     default_option,
     estimator_builder,
-    estimators_for,
     num_bound_samples,
     parse_estimator,
+    registry_for,
     size_option,
 )
 from disarm_jax.experiment.fields import (
+    FIELDS,
     Config,
     ConfigError,
     check_form,
@@ -43,8 +44,6 @@ from disarm_jax.experiment.grid import canonical
 # the images are (which must be the same), not what is learnt.
 CADENCE = ("steps", "log_every", "eval", "checkpoint", "writers")
 PLACES = ("dataset.source", "dataset.data_dir")
-
-GROUPS = ("encoder", "decoder", "prior", "tunables")
 
 
 def resolve(config: Mapping[str, Any] | ConfigDict) -> Config:
@@ -188,7 +187,7 @@ def _check_together(config: dict) -> None:
         refuse("model.name", model["name"], f"{fitting} for model.latents {model['latents']}, or None")
     for section in ("dataset", "model", "estimator", "objective"):
         _check_import(f"{section}.name", config[section]["name"])
-    for group in GROUPS:
+    for group in FIELDS["optimizer"]:
         _check_optimizer(f"optimizer.{group}", config["optimizer"][group], config["steps"])
     for number, name in enumerate(config["writers"]):
         _check_import(f"writers[{number}]", name)
@@ -259,12 +258,12 @@ def _resolve_estimators(config: dict) -> None:
 def _checked_estimator(field: str, spec: EstimatorSpec, config: Mapping[str, Any]) -> EstimatorSpec:
     """The estimator, by default with the objective's K; refused if it is not for the objective or the model."""
     objective, latents = config["objective"], config["model"]["latents"]
-    layers, known = len(latents), estimators_for(latents)
+    layers, known = len(latents), registry_for(latents)
     custom, bound = is_import_path(spec.name), is_bound(config)
     name_field = "estimator.name" if field == "estimator" else field
     fitting, where = list(dj.hierarchical_names()), f"a model with {layers} stochastic layers"
     if layers == 1:
-        fitting = [n for n in known.estimator_names() if (known.estimator_info(n).objective == "bound") == bound]
+        fitting = [n for n in known.names() if (known.info(n).objective == "bound") == bound]
         where = f"the objective {objective['name']}{' and categorical variables' if has_classes(latents) else ''}"
     _check_import(name_field, spec.name)
     if spec.name not in fitting and not (custom and layers == 1):
@@ -307,10 +306,8 @@ ADDED: dict[str, Any] = {
     "unroll": 1,
     "grid": "",
 }
-for _group in GROUPS:
-    ADDED |= {f"optimizer.{_group}.schedule": "constant", f"optimizer.{_group}.warmup_steps": 0}
-    ADDED |= {f"optimizer.{_group}.{_field}": None for _field in ("decay_steps", "clip")}
-    ADDED |= {f"optimizer.{_group}.options": {}}
+_OF_OPTIMIZERS = {"schedule": "constant", "warmup_steps": 0, "decay_steps": None, "clip": None, "options": {}}
+ADDED |= {f"optimizer.{group}.{name}": value for group in FIELDS["optimizer"] for name, value in _OF_OPTIMIZERS.items()}
 
 
 def _from_1(config: dict[str, Any], platform: Callable[[], str]) -> None:

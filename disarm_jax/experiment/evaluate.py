@@ -3,7 +3,7 @@
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,8 +12,11 @@ import numpy as np
 from jax import lax
 
 from disarm_jax import data
+from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.devices import SeedAxis, one_cpu_device_per_core
+from disarm_jax.experiment.fields import Config
+from disarm_jax.experiment.fingerprint import changed_settings, settings_now
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.load import load_images, load_members
 from disarm_jax.experiment.record import final_results
@@ -90,6 +93,29 @@ def batches_at_once(platform: str) -> int:
     return 1 if platform == "cpu" else 20
 
 
+def bounds_of(model: Any, config: Config, axis: SeedAxis, num_samples: Mapping[str, int]) -> dict[str, Callable]:
+    """The compiled bound of each split, a function of all members' state and the split's images.
+
+    Args:
+      model: the VAE.
+      config: resolved.
+      axis: that the members lie on.
+      num_samples: K of each split; splits with the same one share a program.
+    """
+    settings = (config.dataset.binarization, config.eval.batch_size, batches_at_once(axis.devices[0].platform))
+
+    def program(samples: int) -> Callable:
+        return axis.map(lambda state, images, number: mean_bound(model, state, images, number, samples, *settings))
+
+    programs = {samples: program(samples) for samples in set(num_samples.values())}
+
+    def bound_of(split: str) -> Callable:
+        number = axis.share(np.int32(SPLITS.index(split)))
+        return lambda state, images: programs[num_samples[split]](state, images, number)
+
+    return {split: bound_of(split) for split in num_samples}
+
+
 def evaluate_run(
     workdir: str | os.PathLike, num_samples: int, *, allow_imports: bool = False
 ) -> tuple[pathlib.Path, dict[str, Any]]:
@@ -109,18 +135,13 @@ def evaluate_run(
     check_evaluation("--num_samples", num_samples, run.config.eval.batch_size, run.model.pixels)
     dataset = load_images(run)
     axis = SeedAxis(len(members), jax.devices())
+    if changed := changed_settings(run.record, settings_now(axis.devices))[0]:
+        say(f"since the checkpoint was saved {'; '.join(changed)}: the bounds have other random numbers than there")
     state = axis.put(run.state)
-    at_once = batches_at_once(axis.devices[0].platform)
-    settings = (run.config.dataset.binarization, run.config.eval.batch_size, at_once)
     rows = [{"step": run.step} | member.columns() for member in members]
-
-    def one_seed(state: State, images: jax.Array, split_number: jax.Array) -> jax.Array:
-        return mean_bound(run.model, state, images, split_number, num_samples, *settings)
-
-    bound = axis.map(one_seed)
-    for number, split in enumerate(SPLITS):
+    for split, bound in bounds_of(run.model, run.config, axis, dict.fromkeys(SPLITS, num_samples)).items():
         with jax.default_matmul_precision(run.config.matmul_precision):
-            bounds = axis.take(bound(state, axis.share(getattr(dataset, split)), axis.share(np.int32(number))))
+            bounds = axis.take(bound(state, axis.share(getattr(dataset, split))))
         for row, value in zip(rows, bounds, strict=True):
             row |= {bound_name(split, num_samples): float(value)} if np.isfinite(value) else {}
     results = {"step": run.step} | final_results(rows, run.step, run.config)

@@ -21,6 +21,7 @@ from disarm_jax.models import KERNEL_INITS
 # layer's bits (the image for the first layer) and z_t, and one temperature and one η for all layers. "image": η f + r,
 # with r of the image and z_t. "z": η f + r, with r of z_t alone.
 RELAX_FORMS = ("released", "image", "z")
+MAX_SHOWN = 300  # letters of a value in an error
 
 
 class ConfigError(ValueError):
@@ -68,9 +69,16 @@ def imported(path: str) -> Any:
     return getattr(module, attribute)
 
 
+def part(name: str, known: Mapping[str, Any]) -> Any:
+    """What a name in a config stands for: one of those that are known, or what an import path names."""
+    return imported(name) if is_import_path(name) else known[name]
+
+
 def refuse(field: str, value: Any, accepted: str, words: Iterable[str] = ()) -> NoReturn:
     """Raises a ConfigError that names the accepted values, and the word that was probably meant."""
-    raise ConfigError(f"{field} is {plain(value)!r}; accepted: {accepted}{did_you_mean(value, words)}")
+    shown = repr(plain(value))
+    shown = shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
+    raise ConfigError(f"{field} is {shown}; accepted: {accepted}{did_you_mean(str(value)[:MAX_SHOWN], words)}")
 
 
 def did_you_mean(value: Any, words: Iterable[str]) -> str:

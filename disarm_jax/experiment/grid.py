@@ -7,6 +7,7 @@ grid computes the same bits as the run alone.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from disarm_jax.experiment.fields import FIELDS, Config, ConfigError, did_you_me
 
 NUMBERS = ("learning_rate", "eps", "clip")  # not b1 and b2: optax rounds 1 − b1 as a constant, and not as an argument
 GRID_FIELDS = tuple(f"optimizer.{group}.{name}" for group in FIELDS["optimizer"] for name in NUMBERS)
+MAX_POINTS = 10_000  # before they are listed: a few numbers for every field would fill the memory
 
 Point = Mapping[str, float]
 
@@ -123,6 +125,8 @@ def _axes(text: str) -> list[tuple[Sequence[str], list[float]]]:
         if len(set(numbers)) < len(numbers):
             raise ConfigError(f"grid has {part!r}; accepted: different numbers")
         axes.append((fields, numbers))
+    if (points := math.prod(len(numbers) for _, numbers in axes)) > MAX_POINTS:
+        raise ConfigError(f"grid has {points:,} points; accepted: up to {MAX_POINTS:,}")
     return axes
 
 

@@ -29,7 +29,7 @@ from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
 from disarm_jax.experiment.fingerprint import Record, array_sum, check_run, read_record
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of, with_fields
 from disarm_jax.experiment.rundir import RunDir, RunDirError
-from disarm_jax.experiment.sizes import check_sizes
+from disarm_jax.experiment.sizes import check_rows, check_sizes
 from disarm_jax.experiment.step import GROUPS, Experiment, State, distribution, layers_and_f
 
 
@@ -65,6 +65,7 @@ def prepare(config: Config) -> Prepared:
     with Bar() as progress:
         dataset = load_dataset(config.dataset, progress)
     check_sizes(config, dataset.train.shape[1])
+    check_rows(config)
     if config.batch_size > len(dataset.train):
         accepted = f"at most the number of training images of {config.dataset.name}, {len(dataset.train)}"
         raise ConfigError(f"batch_size is {config.batch_size}; accepted: {accepted}")
@@ -72,15 +73,19 @@ def prepare(config: Config) -> Prepared:
         data.batch_indices(jax.random.key(0), 0, config.batch_size, len(dataset.train))
     except ValueError as error:
         raise ConfigError(f"batch_size is {config.batch_size}: {error}") from error
-    if config.dataset.binarization == "threshold":  # the mean of what the model sees
-        train_mean = (dataset.train >= 128).mean(axis=0, dtype=np.float64)
-    else:
-        train_mean = dataset.train.mean(axis=0, dtype=np.float64) / 255
+    train_mean = train_mean_of(dataset, config)
     model = _make_model(config.model, train_mean)
     experiment = make_experiment(config, model)
     _check_custom_parts(experiment)
     sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
     return Prepared(config, dataset, sums, train_mean, model, experiment)
+
+
+def train_mean_of(dataset: data.Dataset, config: Config) -> np.ndarray:
+    """The mean of the training images `[pixels]`, in [0, 1]: of what the model sees."""
+    if config.dataset.binarization == "threshold":
+        return (dataset.train >= 128).mean(axis=0, dtype=np.float64)
+    return dataset.train.mean(axis=0, dtype=np.float64) / 255
 
 
 def make_experiment(config: Config, model: Any) -> Experiment:
@@ -237,7 +242,9 @@ def load_images(run: Run) -> data.Dataset:
     if not run.imports_allowed:
         refuse_imports({"dataset": run.config.dataset}, RunDir(run.path).config_file)
     dataset = load_dataset(run.config.dataset)
+    sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
     if run.record is not None:
-        sums = sha256_of_arrays({split: getattr(dataset, split) for split in SPLITS})
         RunDir(run.path).check_sums(run.record.images, sums)
+    else:
+        RunDir(run.path).check_images(train_mean_of(dataset, run.config), sums)
     return dataset

@@ -9,9 +9,10 @@ checkpoints are written while it runs.
 """
 
 import contextlib
+import functools
 import os
+import pathlib
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,9 +25,10 @@ from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.build import schedule_of
 from disarm_jax.experiment.checkpoint import Checkpoints, Saved
-from disarm_jax.experiment.config import Config, ConfigError, resolve
+from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import Device, SeedAxis
-from disarm_jax.experiment.evaluate import batches_at_once, bound_name, mean_bound, split_samples
+from disarm_jax.experiment.evaluate import bound_name, bounds_of, split_samples
+from disarm_jax.experiment.fields import Config, ConfigError
 from disarm_jax.experiment.fingerprint import (
     Record,
     array_sum,
@@ -39,10 +41,11 @@ from disarm_jax.experiment.grid import Member, at_point, members_of, numbers_of,
 from disarm_jax.experiment.load import Prepared, prepare, with_numbers
 from disarm_jax.experiment.record import start_entry, write_summary
 from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows, write_text
-from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment
+from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment, State
 from disarm_jax.experiment.writers import Recorder
 from disarm_jax.progress import ProgressBar
 from disarm_jax.report.one_run import draw_curves, draw_samples
+from disarm_jax.signals import signals_to
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 TRY_AGAIN = os.EX_TEMPFAIL  # 75, exit status of a run that has saved itself and wants to be continued
@@ -86,22 +89,34 @@ def train(
       The summary, as in `summary.json`.
 
     Raises:
-      ConfigError: for a bad config, or a directory of another one.
+      ConfigError: for a bad config, a directory of another one, or a profile where there can be no folder.
       DataError, RunDirError, CheckpointError, NonFiniteError: as their messages say.
       Interrupted: after a signal, when everything is saved.
     """
     config, run_dir = resolve(config), RunDir(workdir)
+    if profile is not None:  # before the work: JAX would say only when the trace is written that it is no folder
+        place = pathlib.Path(profile).absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        if not existing.is_dir():
+            raise ConfigError(f"the profile is to be in {os.fspath(profile)}, but {existing} is no folder")
     with run_dir.disk_errors():
         run_dir.check_owner(config)
         if run_dir.done_steps() == config.steps and (summary := run_dir.read_summary()):
             say(f"the run in {run_dir.path} is finished already: {config.steps:,} steps")
             return summary
     prepared = prepare(config)
-    members, experiment = members_of(config), prepared.experiment
+    members, experiment, num_samples = members_of(config), prepared.experiment, split_samples(config)
     seeds = np.array([member.seed for member in members], np.uint32)
-    precision = jax.default_matmul_precision(config.matmul_precision)
+    precision, stop = jax.default_matmul_precision(config.matmul_precision), _Stop()
+    listening = signals_to(stop, SIGNALS)
 
-    with run_dir.disk_errors(), run_dir.locked(), precision, _SignalFlag() as stop, contextlib.ExitStack() as closing:
+    with (
+        run_dir.disk_errors(),
+        run_dir.locked() as check_place,
+        precision,
+        listening,
+        contextlib.ExitStack() as closing,
+    ):
         # --- The directory: once more, now that nobody else can take it.
         run_dir.check_owner(config)
         run_dir.remove_leftovers()
@@ -114,32 +129,13 @@ def train(
         images = {split: axis.share(getattr(prepared.dataset, split)) for split in SPLITS}
         checkpoints = Checkpoints(run_dir.checkpoints, config.checkpoint.keep)
         closing.callback(checkpoints.close)
-        like, content = jax.eval_shape(jax.vmap(experiment.init), seeds), run_dir.metrics_content()
-        record_of = lambda saved: read_record(saved.record, run_dir.platform)
-        of_this_run = lambda saved: check_run(record_of(saved), config, saved.state, saved.step)
-
-        def unchanged(saved: Saved) -> bool:
-            """Whether all rows are still there that a checkpoint was saved after."""
-            record = record_of(saved)
-            if record is None or run_dir.has_rows(record.rows, content):
-                return True
-            say(f"{run_dir.metrics_file} is not as it was when checkpoint {saved.step} was saved: rows have changed")
-            return False
-
-        saved = checkpoints.restore_latest(like, of_this_run, unchanged)
-        begun = lambda: axis.map(initial(experiment), num_own=2)(axis.put(seeds), numbers)
+        like = jax.eval_shape(jax.vmap(experiment.init), seeds)
+        saved, record = last_saved(run_dir, config, checkpoints, like)
+        begun = lambda: axis.map(functools.partial(first_state, experiment), num_own=2)(axis.put(seeds), numbers)
         state = begun() if saved is None else axis.put(saved.state)
         step = saved_step = 0 if saved is None else saved.step
-        record = None if saved is None else record_of(saved)
         settings = settings_now(axis.devices)
-        if record is None:
-            run_dir.check_images(prepared.train_mean, prepared.image_sums)
-        else:
-            run_dir.check_sums(record.images, prepared.image_sums)
-        other_stream, other_bits = changed_settings(record, settings)
-        if other_stream and not other_random_numbers:
-            what = f"{'; '.join(other_stream)}: the run in {run_dir.path} would go on with other random numbers"
-            raise RunDirError(f"{what}; set it back, or accept them with --other_random_numbers")
+        changed = check_continued(run_dir, prepared, record, settings, other_random_numbers)
         saved_at = time.monotonic()
         if step > config.steps:
             made = f"at least {step}, which the run in {run_dir.path} has made"
@@ -161,12 +157,13 @@ def train(
             progress.say(f"{run_dir.path} has rows up to step {reached:,} but no checkpoint: it begins again at step 0")
         if lost:
             progress.say(f"{lost}; they cannot be made again from the checkpoints that are left")
-        if changed := [*other_stream, *other_bits]:
+        if changed:
             progress.say(f"since the last checkpoint {'; '.join(changed)}: the results may have other bits")
 
         def save() -> None:
             nonlocal saved_step, saved_at
             if saved_step != step:
+                check_place()
                 now = Record(config, prepared.image_sums, array_sum(prepared.train_mean), settings, recorder.sums())
                 checkpoints.save(step, axis.take(state), now.as_json())
                 saved_step, saved_at = step, time.monotonic()
@@ -180,8 +177,9 @@ def train(
 
         def evaluate(splits: list[str]) -> None:
             for split in splits:
-                begin, name = time.monotonic(), bound_name(split, split_samples(config)[split])
-                bounds = axis.take(bound_of[split](state, images[split], axis.share(np.int32(SPLITS.index(split)))))
+                begin, name = time.monotonic(), bound_name(split, num_samples[split])
+                bounds = axis.take(bound_of[split](state, images[split]))
+                check_place()
                 recorder.metrics(step, {name: bounds}, diverged)
                 run_dir.write_sums(recorder.sums())
                 recorder.timing(step, f"evaluate {split}", time.monotonic() - begin)
@@ -196,6 +194,7 @@ def train(
             seconds = time.monotonic() - max(chunk.begin, reported_at)
             for line in note_diverged(metrics, config, diverged):
                 progress.say(line)
+            check_place()
             recorder.metrics(chunk.step, named_metrics(metrics, prepared) | rates[chunk.step], diverged)
             rate = {"steps": chunk.length, "steps_per_second": round(chunk.length / seconds, 2)}
             recorder.timing(chunk.step, "train", seconds, **rate)
@@ -205,28 +204,27 @@ def train(
 
         # --- The loop.
         programs: dict[int, Callable] = {}
-        bound_of, rates = bounds_of(prepared, axis), learning_rates(config, step)
+        bound_of, rates = bounds_of(prepared.model, config, axis, num_samples), learning_rates(config, step)
         pending, reported_at, dispatched = None, 0.0, 0
         if step:  # it may have been killed in the middle of an evaluation
             on_record = {name for row in run_dir.read_metrics() if row["step"] == step for name in row}
-            missing = lambda split: bound_name(split, split_samples(config)[split]) not in on_record
+            missing = lambda split: bound_name(split, num_samples[split]) not in on_record
             evaluate([split for split in due_splits(config, step) if missing(split)])
         while step < config.steps:
             length = min(config.log_every - step % config.log_every, config.steps - step)
             if length not in programs:
                 progress.describe("compiling")
                 begin = time.monotonic()
-                chunk = axis.map(chunk_of(experiment, length), num_own=2, donate=True)
+                chunk = axis.map(functools.partial(run_chunk, experiment, length), num_own=2, donate=True)
                 programs[length] = chunk.lower(state, numbers, images["train"]).compile()
                 recorder.timing(step, "compile", time.monotonic() - begin)
                 progress.describe("")
-            with contextlib.ExitStack() as tracing:
-                if profile is not None and dispatched == 1:
-                    tracing.enter_context(jax.profiler.trace(profile))
+            traced = profile if dispatched == 1 else None
+            with contextlib.nullcontext() if traced is None else jax.profiler.trace(traced):
                 with jax.transfer_guard("disallow"):
                     begin = time.monotonic()
                     state, metrics = programs[length](state, numbers, images["train"])
-                if profile is not None and dispatched == 1:
+                if traced is not None:
                     jax.block_until_ready(metrics)
             step, dispatched, before = step + length, dispatched + 1, pending
             pending = Chunk(step, length, metrics, begin)
@@ -243,6 +241,7 @@ def train(
         checkpoints.wait()
 
         # --- The end.
+        check_place()
         draw_curves(run_dir)
         living = next(number for number, member in enumerate(members) if member not in diverged)
         draw_samples(run_dir, prepared, jax.tree.map(lambda leaf: leaf[living], axis.take(state).params))
@@ -252,6 +251,47 @@ def train(
         summary = write_summary(run_dir, prepared, axis.devices)
         write_text(run_dir.done_file, f"{config.steps}\n")
     return summary
+
+
+def last_saved(
+    run_dir: RunDir, config: Config, checkpoints: Checkpoints, like: Any
+) -> tuple[Saved | None, Record | None]:
+    """The newest checkpoint of a run that can be continued from, and what it says of the run; None without either.
+
+    It is one that no rows are missing before, if there is one.
+    """
+    content = run_dir.metrics_content()
+    record_of = lambda saved: read_record(saved.record, run_dir.platform)
+    of_this_run = lambda saved: check_run(record_of(saved), config, saved.state, saved.step)
+
+    def unchanged(saved: Saved) -> bool:
+        record = record_of(saved)
+        if record is None or run_dir.has_rows(record.rows, content):
+            return True
+        say(f"{run_dir.metrics_file} is not as it was when checkpoint {saved.step} was saved: rows have changed")
+        return False
+
+    saved = checkpoints.restore_latest(like, of_this_run, unchanged)
+    return saved, None if saved is None else record_of(saved)
+
+
+def check_continued(
+    run_dir: RunDir, prepared: Prepared, record: Record | None, settings: Mapping[str, Any], other_random_numbers: bool
+) -> list[str]:
+    """Refuses to continue with other images, and with other random numbers unless they are accepted.
+
+    Returns:
+      Settings that have changed since the checkpoint of the record was saved, in words.
+    """
+    if record is None:
+        run_dir.check_images(prepared.train_mean, prepared.image_sums)
+    else:
+        run_dir.check_sums(record.images, prepared.image_sums)
+    other_stream, other_bits = changed_settings(record, settings)
+    if other_stream and not other_random_numbers:
+        what = f"{'; '.join(other_stream)}: the run in {run_dir.path} would go on with other random numbers"
+        raise RunDirError(f"{what}; set it back, or accept them with --other_random_numbers")
+    return [*other_stream, *other_bits]
 
 
 def due_splits(config: Config, step: int) -> list[str]:
@@ -267,28 +307,14 @@ def save_is_due(config: Config, step: int, seconds: float) -> bool:
     return step == config.steps or in_time or (every is not None and step % every == 0)
 
 
-def initial(experiment: Experiment) -> Callable:
-    """The state of a member before the first step, a function of its seed and numbers."""
-    return lambda seed, numbers: with_numbers(experiment, numbers).init(seed)
+def first_state(experiment: Experiment, seed: Any, numbers: Mapping[str, Any]) -> State:
+    """The state of a member before the first step."""
+    return with_numbers(experiment, numbers).init(seed)
 
 
-def chunk_of(experiment: Experiment, num_steps: int) -> Callable:
-    """So many steps of a member, a function of its state, its numbers and the images."""
-    return lambda state, numbers, images: with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
-
-
-def bounds_of(prepared: Prepared, axis: SeedAxis) -> dict[str, Callable]:
-    """The compiled bound of each split, of state, images and number of the split; splits with as many samples share."""
-    config, samples = prepared.config, split_samples(prepared.config)
-    at_once = batches_at_once(axis.devices[0].platform)
-    settings = (config.dataset.binarization, config.eval.batch_size, at_once)
-
-    def compiled(num_samples: int) -> Callable:
-        bound = lambda state, images, number: mean_bound(prepared.model, state, images, number, num_samples, *settings)
-        return axis.map(bound)
-
-    programs = {number: compiled(number) for number in set(samples.values())}
-    return {split: programs[number] for split, number in samples.items()}
+def run_chunk(experiment: Experiment, num_steps: int, state: State, numbers: Mapping[str, Any], images: Any) -> tuple:
+    """So many steps of a member."""
+    return with_numbers(experiment, numbers).run_chunk(state, images, num_steps)
 
 
 def note_diverged(metrics: ChunkMetrics, config: Config, diverged: set[Member]) -> list[str]:
@@ -346,26 +372,16 @@ def named_metrics(metrics: ChunkMetrics, prepared: Prepared) -> dict[str, Any]:
     return values | metrics.at_end
 
 
-class _SignalFlag:
+class _Stop:
     """Remembers that a signal came, for the loop to look at when it is ready."""
 
     def __init__(self):
         self.name = None
 
-    def __enter__(self):
-        in_main = threading.current_thread() is threading.main_thread()  # Python allows handlers nowhere else
-        handled = [number for number in SIGNALS if in_main and signal.getsignal(number) != signal.SIG_IGN]
-        self._old = {number: signal.signal(number, self._remember) for number in handled}
-        return self
-
-    def _remember(self, number, frame):
+    def __call__(self, number: int, frame: Any) -> None:
         self.name = signal.Signals(number).name
         if number == signal.SIGINT:
             # Not through sys.stderr, which may be in the middle of a line of its own.
             with contextlib.suppress(OSError):
                 os.write(2, b"\nstopping at the end of this chunk of steps; Ctrl-C again stops at once\n")
             signal.signal(number, signal.SIG_DFL)
-
-    def __exit__(self, *unused):
-        for number, handler in self._old.items():
-            signal.signal(number, handler)

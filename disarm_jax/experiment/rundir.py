@@ -22,7 +22,7 @@ import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,11 @@ from disarm_jax.experiment.rows import (
     rows_text,
     whole_steps,
 )
-from disarm_jax.files import lock_file, move_aside, whole_file
+from disarm_jax.files import expand_user, lock_file, move_aside, whole_file
 from disarm_jax.untrusted import MAX_ROWS, read_array, read_bytes, read_json, read_picture
 
 RECORD_FORMAT = 1
+POINTS = "points"  # the folder of the points of a grid, each of which has writers, as if it were a run directory
 
 
 class RunDirError(RuntimeError):
@@ -60,9 +61,9 @@ class RunDir:
           RunDirError: if the path cannot be that of a folder.
         """
         try:
-            self.path = pathlib.Path(path).expanduser()
-        except RuntimeError as error:
-            raise RunDirError(f"--workdir={os.fspath(path)}: there is no such user") from error
+            self.path = expand_user(path)
+        except FileNotFoundError as error:
+            raise RunDirError(f"--workdir={os.fspath(path)}: {error.strerror}") from error
         if "\0" in os.fspath(path):
             raise RunDirError(f"--workdir={os.fspath(path)!r}: a path has no NUL in it")
         self.config_file = self.path / "config.json"
@@ -88,11 +89,14 @@ class RunDir:
             raise RunDirError(f"cannot work in {self.path}: {error.strerror or error}{where}") from error
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[Callable[[], None]]:
         """Makes the directory and keeps other processes out of it; the lock ends with the process, however it ends.
 
         The directory itself is locked, which cannot be removed under a process that works in it; and a file, for older
         code and for network file systems that lock no folders between machines.
+
+        Yields:
+          A function that raises RunDirError if the directory has been moved: what has its name now is not locked.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as closing:
@@ -102,18 +106,30 @@ class RunDir:
             lock = closing.enter_context(open(self.path / ".lock", "a"))
             if not (lock_file(folder) and lock_file(lock.fileno())):
                 raise RunDirError(f"another process is training in {self.path}")
-            yield
+
+            def check_place() -> None:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(folder), os.stat(self.path)):
+                        return
+                where = "continue it where it is now, with --workdir"
+                raise RunDirError(f"{self.path} was moved or replaced while this process trained in it; {where}")
+
+            yield check_place
 
     def refuse_links(self) -> None:
         """Refuses a directory whose entries are links, pipes or devices: what is written through one lies elsewhere.
 
+        Entries of other programs, which are not written to here, may be anything.
+
         Raises:
           RunDirError: which names the first of them.
         """
-        for entry in sorted(self.path.iterdir()):
-            ours = entry.name in (".lock", "damaged") or entry in vars(self).values()
-            if ours and (entry.is_symlink() or not (entry.is_file() or entry.is_dir())):
-                raise RunDirError(f"{entry} is no regular file or folder; a run writes to its own directory alone")
+        top = lambda entry: entry.name in (".lock", "damaged", POINTS) or entry in vars(self).values()
+        found = sorted(filter(top, self.path.iterdir()))
+        for pattern in ("", "tensorboard/*", f"{POINTS}/*", f"{POINTS}/*/tensorboard", f"{POINTS}/*/tensorboard/*"):
+            for entry in sorted(self.path.glob(pattern)) if pattern else found:
+                if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+                    raise RunDirError(f"{entry} is no regular file or folder; a run writes to its own directory alone")
 
     def read_config(self) -> Config:
         """The resolved config of the run, with the fields of today if older code has written it; nothing is imported.
@@ -278,11 +294,17 @@ class RunDir:
         return [row for row in read_rows(self.timings_file) if is_timings_row(row)]
 
     def metrics_content(self) -> bytes:
-        """The bytes of metrics.jsonl; none if it is missing or cannot be read."""
+        """The bytes of metrics.jsonl; none if it is missing.
+
+        Raises:
+          RunDirError: if it is there but cannot be read, so that nobody takes its rows for lost and replaces them.
+        """
         try:
             return read_bytes(self.metrics_file, MAX_ROWS)
-        except OSError:
+        except FileNotFoundError:
             return b""
+        except OSError as error:
+            raise RunDirError(f"{self.metrics_file} cannot be read: {error.strerror}") from error
 
     def keep_rows(self, config: Config, step: int, recorded: RowSums | None) -> str:
         """Forgets what was written past the checkpoint that a run continues from, and lines that are not whole.

@@ -5,17 +5,23 @@ What they miss ends the run when the device refuses it.
 """
 
 import itertools
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from disarm_jax.experiment.build import EstimatorSpec, parse_estimator
+import jax
+
+from disarm_jax.experiment.build import EstimatorSpec, parse_estimator, registry_for
 from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
 from disarm_jax.experiment.grid import members_of
+from disarm_jax.untrusted import MAX_ROWS
 
 MAX_NUMBERS = 2**31 - 1  # in one array, whose indices are int32
+ROW_BYTES = 200  # of a row of metrics, at least
 SAMPLES_AT_ONCE = 10  # of an evaluation, as in `objectives.sampled_bound`
 FLOAT = 4  # bytes
+SAMPLES = {"num_samples": 1, "num_pairs": 2, "repeats": 1, "group_size": 1}  # options of estimators
 COPIES = 3  # of the parameters in a state: themselves, and two moments of Adam or of the gradient
 
 
@@ -40,16 +46,46 @@ def check_sizes(config: Config, pixels: int) -> None:
     specs = [("estimator.options", EstimatorSpec(config.estimator.name, config.estimator.options))]
     specs += [("variance.estimators", parse_estimator(text)) for text in config.variance.estimators]
     for place, spec in specs:
-        for name, factor in (("num_samples", 1), ("num_pairs", 2)):
-            size = spec.options.get(name)
-            if isinstance(size, int):
-                _check_samples(f"{place}: {name}", size, factor * size * config.batch_size, pixels, widths)
+        sizes = {name: spec.options.get(name) for name in SAMPLES}
+        known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+        largest = max(known, key=lambda name: known[name], default="")
+        if largest:  # they are multiplied
+            rows = math.prod(SAMPLES[name] * size for name, size in known.items()) * config.batch_size
+            _check_samples(f"{place}: {largest}", known[largest], rows, pixels, widths)
+        if largest and _sums_over_others(spec.name, config):
+            size = FLOAT * (known.get("num_pairs") or known.get("num_samples", 1)) ** 2 * config.batch_size
+            _refuse_bytes(f"{place}: {largest}", known[largest], size, "each sample's sum over the others")
+        hidden = None if is_import_path(spec.name) else spec.options.get("hidden")
+        if isinstance(hidden, int):
+            numbers = len(members_of(config)) * hidden * max(widths)
+            _refuse_numbers(f"{place}: hidden", hidden, numbers)
+            _refuse_bytes(f"{place}: hidden", hidden, COPIES * FLOAT * numbers, "the tunables of all seeds and points")
     samples = config.objective.num_samples
     _check_samples("objective.num_samples", samples, samples * config.batch_size, pixels, widths)
     _check_samples("batch_size", config.batch_size, config.batch_size, pixels, widths)
     for split in ("train", "test"):
         field = f"eval.{split}_samples"
         check_evaluation(field, config.eval[f"{split}_samples"], config.eval.batch_size, pixels)
+
+
+def check_rows(config: Config) -> None:
+    """Refuses a run that would write more rows of metrics than can be read again.
+
+    Raises:
+      ConfigError: with how many there would be.
+    """
+    rows = config.steps // config.log_every * len(members_of(config))
+    if rows > MAX_ROWS // ROW_BYTES:
+        would = f"for which metrics.jsonl would have {rows:,} rows"
+        raise ConfigError(f"log_every is {config.log_every}, {would}; accepted: up to {MAX_ROWS // ROW_BYTES:,}")
+
+
+def _sums_over_others(name: str, config: Config) -> bool:
+    """Whether an estimator has an array of all pairs of samples in memory; a GPU may compute it piece by piece."""
+    registry = registry_for(config.model.latents)
+    if name not in registry.names() or name == "naive_multisample_disarm" or jax.default_backend() != "cpu":
+        return False
+    return registry.info(name).objective == "bound"
 
 
 def check_evaluation(field: str, num_samples: int, batch_size: int, pixels: int) -> None:

@@ -195,7 +195,7 @@ class Experiment:
         def block(carry: tuple[State, jax.Array], size: int) -> tuple:
             plans = self.plan(carry[0].seed, carry[0].step + jnp.arange(size + 1), num_images)
             draws = (plans.draw_keys[:-1], jax.tree.map(lambda leaf: leaf[1:], plans))
-            return lax.scan(step_and_next_batch, carry, draws, unroll=self.config.unroll)
+            return lax.scan(step_and_next_batch, carry, draws, unroll=min(self.config.unroll, size))
 
         # The next batch is drawn one step ahead and carried. Otherwise XLA recomputes its random bits in every loop
         # that reads it, which costs 5% of a linear step.

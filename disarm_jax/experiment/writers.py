@@ -9,12 +9,10 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol, cast
 
-from disarm_jax.experiment.fields import Config, ConfigError, flat, imported, is_import_path, plain
+from disarm_jax.experiment.fields import Config, ConfigError, flat, part, plain
 from disarm_jax.experiment.grid import Member, at_point, members_of, point_text, points_of
 from disarm_jax.experiment.rows import RowSums, RunningSums, rows_text
-from disarm_jax.experiment.rundir import RunDir, append_rows
-
-POINTS = "points"  # the folder of the points of a grid, each of which has writers, as if it were a run directory
+from disarm_jax.experiment.rundir import POINTS, RunDir, append_rows
 
 
 class Writer(Protocol):
@@ -86,9 +84,8 @@ def make_writer(name: str, folder: pathlib.Path, config: Config, step: int) -> W
     Raises:
       ConfigError: if it needs a package that is not installed.
     """
-    make = imported(name) if is_import_path(name) else WRITERS[name]
     try:
-        return make(folder, config, step)
+        return part(name, WRITERS)(folder, config, step)
     except ModuleNotFoundError as error:
         raise ConfigError(f"writers has {name!r}, which needs a package that is not installed: {error.name}") from error
 

@@ -1,7 +1,6 @@
 """Formulas for groups of n coupled samples: ARMS, and its interpolation with REINFORCE-LOO."""
 
 import jax
-import jax.numpy as jnp
 
 from disarm_jax import bernoulli
 from disarm_jax.formulas.arrays import covariance, prepare
@@ -35,7 +34,7 @@ def arms_interpolated(logits: jax.Array, b: jax.Array, f_b: jax.Array, beta: jax
       logits: `[*batch, D]`.
       b: `[n, *batch, D]`, samples of `bernoulli.interpolated_copula_samples`, n ≥ 2.
       f_b: `[n, *batch]`, f at b.
-      beta: a scalar or `[D]`.
+      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
 
     Returns:
       `[*batch, D]`; differentiable in β.
@@ -45,7 +44,7 @@ def arms_interpolated(logits: jax.Array, b: jax.Array, f_b: jax.Array, beta: jax
     Array([1., 0.], dtype=float32)
     """
     covariance, weight, dtype = _covariance_and_weight("arms_interpolated", logits, b, f_b)
-    beta = bernoulli.lift(jnp.asarray(beta, weight.dtype), weight.ndim)
+    beta = bernoulli.mixing_weight(beta, weight.dtype, weight.ndim)
     return (covariance * weight / (beta + (1 - beta) * weight)).astype(dtype)
 
 

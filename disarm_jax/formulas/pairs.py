@@ -66,7 +66,7 @@ def interpolated(
       logits: `[*batch, D]`.
       b, b_tilde: `[..., *batch, D]`, pairs of `bernoulli.interpolated_pairs`.
       f_b, f_b_tilde: `[..., *batch]`, f at b and b̃.
-      beta: a scalar or `[D]`.
+      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
 
     Returns:
       `[..., *batch, D]`, one estimate for each pair; differentiable in β.
@@ -76,7 +76,7 @@ def interpolated(
     Array([1., 0.], dtype=float32)
     """
     alpha, (b, b_tilde), (f_b, f_b_tilde), dtype = prepare(logits, (b, b_tilde), (f_b, f_b_tilde))
-    beta = bernoulli.lift(jnp.asarray(beta, alpha.dtype), b.ndim)
+    beta = bernoulli.mixing_weight(beta, alpha.dtype, b.ndim)
     likely = jax.nn.sigmoid(jnp.abs(alpha))
     weight = likely / (beta + (1 - beta) * likely)
     return (0.5 * (f_b - f_b_tilde)[..., None] * (b - b_tilde) * weight).astype(dtype)

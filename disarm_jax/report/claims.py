@@ -6,18 +6,19 @@ early. Variances are averages over the last tenth of training, since a single on
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from disarm_jax.report import paper
-from disarm_jax.report.compare import Cell, Comparison
+from disarm_jax.report.cells import Cell, Comparison
 from disarm_jax.report.paper import Place
 
 LINEAR, NONLINEAR = ("linear",), ("nonlinear",)
 LAYERS = ("layers_2", "layers_3", "layers_4")
 SINGLE, EVERY = LINEAR + NONLINEAR, LINEAR + NONLINEAR + LAYERS
+OF_2, OF_20 = ("multisample_disarm_1", "vimco_2"), ("multisample_disarm_10", "vimco_20")  # samples of the bound
 HOLDS, UNDECIDED, FAILS, NOT_RUN = "holds", "undecided", "does not hold", "not run"
 
 
@@ -26,7 +27,7 @@ class Claim(NamedTuple):
 
     Attributes:
       text: in words.
-      what: is ordered, a key of `_JUDGES`.
+      what: is ordered: train, comparable (bounds), variance, overtakes (variances), order (of test and train), time.
       columns: the paper's columns it is about, the one that is said to be ahead first.
       models: the kinds of models, each on every data set.
       bounds: for times, the smallest and the largest ratio for which the claim holds.
@@ -69,31 +70,11 @@ CLAIMS = (
         ("relax", "disarm"),
         LINEAR + LAYERS,
     ),
-    Claim(
-        "Train multi-sample bound: DisARM with 1 pair ahead of VIMCO with 2 samples",
-        "train",
-        ("multisample_disarm_1", "vimco_2"),
-        SINGLE,
-    ),
-    Claim(
-        "Train multi-sample bound: DisARM with 10 pairs ahead of VIMCO with 20 samples",
-        "train",
-        ("multisample_disarm_10", "vimco_20"),
-        SINGLE,
-    ),
+    Claim("Train multi-sample bound: DisARM with 1 pair ahead of VIMCO with 2 samples", "train", OF_2, SINGLE),
+    Claim("Train multi-sample bound: DisARM with 10 pairs ahead of VIMCO with 20 samples", "train", OF_20, SINGLE),
     Claim("ELBO: test bounds have the order of train bounds", "order", tuple(paper.ELBO), EVERY),
-    Claim(
-        "2-sample bound: test bounds have the order of train bounds",
-        "order",
-        ("multisample_disarm_1", "vimco_2"),
-        SINGLE,
-    ),
-    Claim(
-        "20-sample bound: test bounds have the order of train bounds",
-        "order",
-        ("multisample_disarm_10", "vimco_20"),
-        SINGLE,
-    ),
+    Claim("2-sample bound: test bounds have the order of train bounds", "order", OF_2, SINGLE),
+    Claim("20-sample bound: test bounds have the order of train bounds", "order", OF_20, SINGLE),
     Claim("A step of RELAX takes about twice the time of DisARM's", "time", ("relax",), EVERY, (1.5, 2.5)),
     Claim("A step of ARM takes the time of DisARM's", "time", ("arm",), EVERY, (0.9, 1.1)),
     Claim("A step of REINFORCE LOO takes the time of DisARM's", "time", ("reinforce_loo",), EVERY, (0.9, 1.1)),
@@ -176,7 +157,7 @@ class Judgement(NamedTuple):
 def judge(claim: Claim, comparison: Comparison) -> Judgement:
     """Whether a claim holds in our runs, model by model."""
     where = [(dataset, model) for dataset in paper.DATASETS for model in claim.models]
-    found = [_JUDGES[claim.what](claim, comparison, *place) for place in where]
+    found = [_finding(claim, comparison, *place) for place in where]
     in_paper = [holds for place in where if (holds := _in_paper(claim, *place)) is not None]
     return Judgement(
         claim,
@@ -208,14 +189,13 @@ def _name(cell: Cell) -> str:
     return ", ".join([column, *(variant.name for variant in cell.variants if variant.comparable)])
 
 
-def _best(findings: Iterator[Finding | None]) -> Finding | None:
-    """The first that counts, else the first."""
-    found = [finding for finding in findings if finding]
+def _finding(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
+    """What a data set and model say of a claim; of several pairs of runs the first that counts, else the first."""
+    if claim.what in ("order", "time"):
+        return (_order if claim.what == "order" else _time)(claim, comparison, dataset, model)
+    about_pair = _ratios if claim.what in ("variance", "overtakes") else _bounds
+    found = [finding for pair in _pairs(claim, comparison, dataset, model) if (finding := about_pair(claim, pair))]
     return next((finding for finding in found if not finding.early), found[0] if found else None)
-
-
-def _bound(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
-    return _best(_bounds(claim, pair) for pair in _pairs(claim, comparison, dataset, model))
 
 
 def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
@@ -238,12 +218,8 @@ def _bounds(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
 
 
 def _error(cell: Cell, own: float | None) -> float:
-    """Our standard error; a single seed borrows the paper's spread between seeds, as in `compare.difference`."""
+    """Our standard error; a single seed borrows the paper's spread between seeds, as in `cells.difference`."""
     return own if own is not None and np.isfinite(own) else np.sqrt(paper.SEEDS) * cell.paper.stderr
-
-
-def _variance(claim: Claim, comparison: Comparison, dataset: str, model: str) -> Finding | None:
-    return _best(_ratios(claim, pair) for pair in _pairs(claim, comparison, dataset, model))
 
 
 def _ratios(claim: Claim, pair: tuple[Cell, Cell]) -> Finding | None:
@@ -317,13 +293,3 @@ def _in_paper(claim: Claim, dataset: str, model: str) -> bool | None:
     one, other = (paper.NUMBERS[place, "train"] for place in places)
     gap = one.mean - other.mean
     return abs(gap) <= 2 * np.hypot(one.stderr, other.stderr) if claim.what == "comparable" else gap > 0
-
-
-_JUDGES: dict[str, Callable[[Claim, Comparison, str, str], Finding | None]] = {
-    "train": _bound,
-    "comparable": _bound,
-    "variance": _variance,
-    "overtakes": _variance,
-    "order": _order,
-    "time": _time,
-}

@@ -15,7 +15,7 @@ _IN_MODEL_NAME = {"model.name", "model.latents", "model.hidden"}
 
 def dataset_name(config: Mapping[str, Any]) -> str:
     """As in the paper; a custom one by its own name, an npz file by the file's."""
-    name, path = config["dataset"]["name"], config["dataset"].get("path")
+    name, path = config["dataset"]["name"], config["dataset"]["path"]
     if name == "npz" and path:
         return pathlib.PurePath(path).stem
     return paper.DATASETS.get(name, own_name(name))

@@ -13,8 +13,8 @@ from typing import Any
 from disarm_jax.experiment.fields import flat
 from disarm_jax.files import whole_file
 from disarm_jax.report import paper, tables
+from disarm_jax.report.cells import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
 from disarm_jax.report.claims import Judgement
-from disarm_jax.report.compare import DIFFERS, MATCH, NOT_COMPARABLE, VARIANT, Comparison
 from disarm_jax.report.names import dataset_name, estimator_name, model_name
 from disarm_jax.report.origin import listed_codes
 from disarm_jax.report.palette import bound_title, count

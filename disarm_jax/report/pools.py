@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from disarm_jax.experiment import build
+from disarm_jax.experiment.build import default_option
 from disarm_jax.experiment.config import CADENCE
 from disarm_jax.experiment.fields import flat
 from disarm_jax.report import paper
@@ -135,16 +135,9 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         if field.split(".")[0] in CADENCE or (field in _NOT_LEARNT and not custom_data) or value == {}:
             continue
         option = field.removeprefix("estimator.options.")
-        if option == field or not _is_default(config, option, value):
+        if option == field or value != default_option(config["estimator"]["name"], option, config["model"]["latents"]):
             settings[field] = value
     return settings
-
-
-def _is_default(config: Mapping[str, Any], option: str, value: Any) -> bool:
-    try:
-        return build.default_option(config["estimator"]["name"], option, config["model"]["latents"]) == value
-    except (AttributeError, KeyError, TypeError):  # a custom estimator, or an option of the hierarchical form alone
-        return False
 
 
 def pool_runs(runs: Iterable[Run]) -> list[Pool]:
@@ -173,7 +166,7 @@ def _series(runs: Sequence[Run]) -> tuple[dict[str, dict[int, dict[int, float]]]
         own: dict[str, dict[int, dict[int, float]]] = {}
         for row in run.rows:
             for metric, value in row.items():
-                if metric not in ("step", "seed") and isinstance(value, int | float):
+                if metric not in ("step", "seed"):
                     own.setdefault(metric, {}).setdefault(row["seed"], {})[row["step"]] = value
         for metric, by_seed in own.items():
             for seed, steps in by_seed.items():

@@ -11,6 +11,7 @@ import numpy as np
 from disarm_jax.experiment.fields import ConfigError, flat, plain
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of
 from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.files import expand_user
 from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
 
 
@@ -105,7 +106,7 @@ class Run(NamedTuple):
     @property
     def precision(self) -> str:
         """Of products of matrices; empty if that is not known."""
-        return self.entries[-1].precision if self.entries else self.config.get("matmul_precision", "")
+        return self.entries[-1].precision if self.entries else self.config["matmul_precision"]
 
     @property
     def step_time(self) -> StepTime | None:
@@ -123,7 +124,7 @@ class Run(NamedTuple):
 
 def read_runs(folders: Iterable[str | os.PathLike]) -> tuple[list[Run], list[str]]:
     """All run directories below some folders, each once, point by point; and a line for each that cannot be read."""
-    found = {path.resolve(): path for folder in folders for path in _run_paths(pathlib.Path(folder).expanduser())}
+    found = {path.resolve(): path for folder in folders for path in _run_paths(expand_user(folder))}
     runs, problems = [], []
     for path in sorted(found.values()):
         try:
@@ -184,17 +185,10 @@ def by_point(run: Run) -> list[Run]:
     return found
 
 
-def _check(config: Any) -> None:
-    """Raises KeyError or TypeError if something is missing that a report looks at."""
-    texts = ("dataset.name", "dataset.binarization", "estimator.name", "model.name", "objective.name")
-    numbers = ("objective.num_samples", "eval.train_samples", "eval.test_samples", "steps", "batch_size")
-    kinds = dict.fromkeys(texts, str) | dict.fromkeys(numbers, int)
-    kinds |= dict.fromkeys(("model.latents", "model.hidden", "seeds"), list)
-    fields = dict(flat(config)) if isinstance(config, dict) else {}
+def _check(config: dict[str, Any]) -> None:
+    """Raises TypeError if a field has no value that a report looks at; `RunDir.read_config` has checked their form."""
+    fields, kinds = dict(flat(config)), dict.fromkeys(("estimator.name", "model.name"), str)
+    kinds |= dict.fromkeys(("objective.num_samples", "eval.train_samples", "eval.test_samples"), int)
     for field, kind in kinds.items():
         if not isinstance(fields[field], kind):
             raise TypeError(f"{field} is {fields[field]!r}")
-    if not isinstance(config["estimator"]["options"], dict):
-        raise TypeError("estimator.options is no section")
-    if not config["seeds"] or not all(isinstance(seed, int) for seed in config["seeds"]):
-        raise TypeError(f"seeds is {config['seeds']!r}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from disarm_jax.report import paper
-from disarm_jax.report.compare import MISSING, NOT_COMPARABLE, Cell, Comparison
+from disarm_jax.report.cells import MISSING, NOT_COMPARABLE, Cell, Comparison
 from disarm_jax.report.names import dataset_name, distinct_names, model_name
 from disarm_jax.report.palette import bound_title, count
 from disarm_jax.report.pools import Pool

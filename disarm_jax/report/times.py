@@ -37,16 +37,16 @@ def evaluations_of(config: Mapping[str, Any]) -> int | None:
     With T stochastic layers 1 + T (n − 1) for groups of n samples, RELAX 1 + 2 T.
     """
     name, latents = config["estimator"]["name"], config["model"]["latents"]
-    layers, known = len(latents), build.estimators_for(latents)
-    if name not in known.estimator_names():
+    layers, known = len(latents), build.registry_for(latents)
+    if name not in known.names():
         return None
     if layers > 1 and name == "relax":
         return 1 + 2 * layers
     try:
-        evaluations = known.estimator_info(name, **config["estimator"]["options"]).evaluations
+        evaluations = known.info(name, **config["estimator"]["options"]).evaluations
     except (TypeError, ValueError):  # options of a later version
         return None
-    if evaluations == "D + 1":
+    if isinstance(evaluations, str):  # D + 1
         evaluations = latents[0] + 1
     return 1 + layers * (evaluations - 1) if layers > 1 else evaluations
 
@@ -71,7 +71,7 @@ def _work(pool: Pool) -> tuple:
     size = evaluations_of(config) if bound else None  # K pairs are compared with 2K samples
     model = config["model"]
     shape = (model["name"], model["latents"], model["hidden"])
-    samples = config["objective"].get("generative_samples")
+    samples = config["objective"]["generative_samples"]
     return config["dataset"]["name"], shape, config["batch_size"], bound, size, samples
 
 
@@ -79,9 +79,8 @@ def step_times(pool: Pool) -> dict[tuple[str, int], StepTime]:
     """Times of a step by device and runs at a time: of runs on one quiet device that measure no other estimators."""
     times = {}
     for run in pool.runs:
-        measures = (run.config.get("variance") or {}).get("estimators")
-        time = run.step_time
-        if time and len(run.devices) == 1 and not measures and time.spread <= STEADY:
+        time, measured = run.step_time, run.config["variance"]["estimators"]
+        if time and len(run.devices) == 1 and not measured and time.spread <= STEADY:
             times.setdefault((run.devices[0], run.num_members), time)
     return times
 

@@ -42,10 +42,7 @@ def value_of(config: Mapping[str, Any], field: str) -> Any:
         value = value.get(part) if isinstance(value, Mapping) else None
     option = field.removeprefix("estimator.options.")
     if value is None and option != field:
-        try:
-            return build.default_option(config["estimator"]["name"], option, config["model"]["latents"])
-        except (AttributeError, KeyError):  # a custom estimator, or one without such an option
-            return None
+        return build.default_option(config["estimator"]["name"], option, config["model"]["latents"])
     return value
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from disarm_jax.report import palette, paper
+from disarm_jax.report.cells import MATCH, MATCH_WITHIN, MISSING, NOT_COMPARABLE, VARIANT, Cell, Comparison
 from disarm_jax.report.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, UNDECIDED, Judgement, judge
-from disarm_jax.report.compare import MATCH, MATCH_WITHIN, MISSING, NOT_COMPARABLE, VARIANT, Cell, Comparison
 from disarm_jax.report.palette import LIMIT, NEUTRAL, count
 
 

@@ -48,10 +48,10 @@ class NoProgress(Exception):  # noqa: N818 - it is on record as the error of the
     """Nothing was saved by several attempts in a row."""
 
 
-def careful(setup: Sequence[str]) -> list[str]:
-    """Lines of bash of which the first one that fails is the end, and is told."""
-    told = """trap 'echo "--setup: exit status $? of $BASH_COMMAND" >&2' ERR"""
-    return ["set -eE", told, *setup, "trap - ERR"]
+def checked_setup(setup: Sequence[str]) -> list[str]:
+    """Lines of bash that end with the first one that fails, and print it."""
+    trap = """trap 'echo "--setup: exit status $? of $BASH_COMMAND" >&2' ERR"""
+    return ["set -eE", trap, *setup, "trap - ERR"]
 
 
 class Attempt:
@@ -87,7 +87,7 @@ class Attempt:
         self._say(f"attempt {self._now.count} on {where}, {time.strftime('%Y-%m-%d %H:%M:%S')}")
         command = list(task.command)
         if task.setup:
-            command = ["bash", "-c", "\n".join([*careful(task.setup), 'exec "$@"']), "bash", *command]
+            command = ["bash", "-c", "\n".join([*checked_setup(task.setup), 'exec "$@"']), "bash", *command]
         env = os.environ | dict(task.env)
         if task.xla_flags:
             env["XLA_FLAGS"] = f"{task.xla_flags} {env.get('XLA_FLAGS', '')}".strip()

@@ -15,9 +15,10 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from disarm_jax.experiment.config import ConfigError, migrated, versioned
+from disarm_jax.experiment.config import migrated, versioned
+from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.rundir import RunDir, write_text
-from disarm_jax.files import lock_file
+from disarm_jax.files import expand_user, lock_file
 from disarm_jax.sweep.trials import SweepError
 from disarm_jax.untrusted import read_json
 
@@ -44,9 +45,9 @@ class SweepFolder:
     def __init__(self, path: str | os.PathLike):
         """Names the files; makes nothing."""
         try:
-            self.path = pathlib.Path(path).expanduser().absolute()
-        except RuntimeError as error:
-            raise SweepError(f"--out={os.fspath(path)}: there is no such user") from error
+            self.path = expand_user(path).absolute()
+        except FileNotFoundError as error:
+            raise SweepError(f"--out={os.fspath(path)}: {error.strerror}") from error
         if "\0" in os.fspath(path) or not os.fspath(path).isprintable():
             raise SweepError(f"--out={os.fspath(path)!r}: accepted: a path of printable characters")
         self.record_file = self.path / "sweep.json"

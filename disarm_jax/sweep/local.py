@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
+from disarm_jax.signals import signals_to
 from disarm_jax.sweep.attempt import AlreadyRunning, Attempt, Task
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.status import Status, objective_text, summary_line, table, trial_status
@@ -89,9 +90,9 @@ def run_local(
     Ctrl-C, SIGTERM and SIGHUP let the trials save and end; Ctrl-C once more kills them.
     """
     waiting, running, free = deque(tasks), {}, deque(shares)
-    signals = _Signals(running)
+    signals = _PassOn(running)
     screen = _Screen(folder, record, sys.stderr)
-    with signals:
+    with signals_to(signals, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         while running or (waiting and not signals.came):
             while waiting and free and not signals.came:
                 task, share = waiting.popleft(), free.popleft()
@@ -128,27 +129,17 @@ def _start(task: Task, share: Share) -> Attempt:
         os.sched_setaffinity(0, all_cores)
 
 
-class _Signals:
-    """Passes signals on to the running trials, as SIGTERM; the second Ctrl-C as SIGKILL."""
+class _PassOn:
+    """Passes a signal on to the running trials, as SIGTERM; the second Ctrl-C as SIGKILL."""
 
     def __init__(self, running: Mapping[Attempt, Share]):
         self.came, self._running = False, running
 
-    def __enter__(self) -> "_Signals":
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-        self._old = {number: signal.signal(number, self._pass_on) for number in heard}
-        return self
-
-    def _pass_on(self, number: int, frame: Any) -> None:
+    def __call__(self, number: int, frame: Any) -> None:
         again = self.came and number == signal.SIGINT
         self.came = True
         for attempt in list(self._running):
             attempt.send(signal.SIGKILL if again else signal.SIGTERM)
-
-    def __exit__(self, *unused: Any) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
 
 
 class _Screen:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from disarm_jax.sweep.attempt import CONTINUE, AlreadyRunning, Attempt, NoProgress, Task, careful
+from disarm_jax.sweep.attempt import CONTINUE, AlreadyRunning, Attempt, NoProgress, Task, checked_setup
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError
 
@@ -153,7 +153,7 @@ def submit(tasks: Sequence[Task], folder: SweepFolder, resources: Resources) -> 
         "slurm_partition": resources.partition,
         "slurm_array_parallelism": resources.max_parallel or len(tasks),
         "slurm_signal_delay_s": warning,
-        "slurm_setup": careful(resources.setup) if resources.setup else None,
+        "slurm_setup": checked_setup(resources.setup) if resources.setup else None,
         "slurm_srun_args": [f"--cpus-per-task={resources.cpus}"],  # which srun does not take over from sbatch
         "slurm_additional_parameters": {"requeue": True} | resources.sbatch,
     }
@@ -252,7 +252,7 @@ def queue_states(jobs: Collection[str]) -> dict[str, Queued] | None:
     listed = _run("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r")
     if listed is None:
         return None
-    states = {job: Queued(*said) for job, *said in (line.split("|") for line in listed.splitlines())}
+    states = {job: Queued(*rest) for job, *rest in (line.split("|") for line in listed.splitlines())}
     missing = {job.partition("_")[0] for job in jobs if job not in states}
     if missing and shutil.which("sacct"):
         asked = ("--noheader", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(missing)}")
@@ -267,9 +267,9 @@ def _run(*command: str) -> str | None:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        said = _reason(getattr(error, "stderr", None) or str(error))
-        if "disabled" not in said:  # no accounting, which is common
-            print(f"{command[0]}: {said}", file=sys.stderr)
+        reason = _reason(getattr(error, "stderr", None) or str(error))
+        if "disabled" not in reason:  # no accounting, which is common
+            print(f"{command[0]}: {reason}", file=sys.stderr)
         return None
 
 

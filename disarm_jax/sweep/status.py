@@ -19,8 +19,10 @@ from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.tail import last_line, position
+from disarm_jax.untrusted import open_regular
 
 STATES = ("done", "running", "waiting", "preempted", "cancelled", "failed", "unknown")
+MAX_CONFIG_FILE = 64 << 20  # bytes of Python
 MIN_NAME = 12  # letters of a trial's name, however narrow a terminal is; a note with less room is left out
 
 
@@ -94,34 +96,35 @@ def _state(
     folder: SweepFolder, name: str, queue: Mapping[str, slurm.Queued] | None, job: str | None
 ) -> tuple[str, bool, str]:
     """State, whether it is active, and a note, of a trial that is not done."""
-    attempts, said = folder.read_attempts(name), last_line(folder.log_file(name))
+    attempts, printed = folder.read_attempts(name), last_line(folder.log_file(name))
     queued = (queue or {}).get(job or "", slurm.Queued(""))
     if queued.state in slurm.PENDING:
-        return ("preempted", True, said) if attempts.count else ("waiting", True, f"job {job}: {queued.reason}")
+        return ("preempted", True, printed) if attempts.count else ("waiting", True, f"job {job}: {queued.reason}")
     if queued.state in slurm.RUNNING or is_locked(folder.log_file(name)):
         return "running", True, f"job {job}" if job else ""
     if attempts.status not in (None, 0, *CONTINUE):
-        return "failed", False, f"exit status {attempts.status}" if said.startswith("== attempt") else said
+        return "failed", False, f"exit status {attempts.status}" if printed.startswith("== attempt") else printed
     if job and queue is None:
         return "unknown", True, f"job {job}: Slurm does not answer"
     if queued.state == "PREEMPTED":  # by a Slurm that does not requeue
-        return "preempted", False, said
+        return "preempted", False, printed
     if not job and not attempts.count:
         return "waiting", False, "not launched"
     if not job:
-        return "cancelled", False, said if attempts.status == TRY_AGAIN else ""
+        return "cancelled", False, printed if attempts.status == TRY_AGAIN else ""
     note = f"Slurm says {queued.state} of job {job}" if queued.state else f"job {job} has left the queue"
     if attempts.status is None:  # `main` did not come to its end, or has never begun
-        said = last_line(folder.submitted / f"{job}_0_log.err")
+        printed = last_line(folder.submitted / f"{job}_0_log.err")
     failed = attempts.status is None and queued.state not in ("", "CANCELLED", "COMPLETED")
-    return "failed" if failed else "cancelled", False, f"{note}; {said}" if said else note
+    return "failed" if failed else "cancelled", False, f"{note}; {printed}" if printed else note
 
 
 def file_sum(file: str | os.PathLike) -> str | None:
     """The sha256 of a config file; None if it cannot be read."""
     try:
-        return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
-    except OSError:
+        with open_regular(pathlib.Path(file), MAX_CONFIG_FILE, links=True) as stream:  # sweep.json may name anything
+            return hashlib.sha256(stream.read()).hexdigest()
+    except (OSError, ValueError):
         return None
 
 

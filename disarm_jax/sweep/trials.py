@@ -179,6 +179,6 @@ def stored_command(python: str, stored: str | os.PathLike, trial: Trial, workdir
 
 def main_command(python: str, config_file: str, trial: Trial, workdir: str | os.PathLike) -> list[str]:
     """The command line that trains the same from the config file as it is now, for people."""
-    said = {field: value for field, value in trial.fields.items() if value is not None}
-    fields = [f"--config.{field}={tuple(v) if isinstance(v, list) else v}" for field, v in said.items()]
+    given = {field: value for field, value in trial.fields.items() if value is not None}
+    fields = [f"--config.{field}={tuple(v) if isinstance(v, list) else v}" for field, v in given.items()]
     return [python, "-m", "main", f"--config={config_file}", *fields, f"--workdir={workdir}"]

@@ -178,3 +178,17 @@ def test_real_binarized_mnist(shared_data, tmp_path):
     assert dataset.provenance.sha256 == recorded.ARRAYS["binarized_mnist"]
     assert [len(images) for images in dataset[:3]] == [50_000, 10_000, 10_000]
     assert os.listdir(tmp_path) == ["binarized_mnist.npz"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "npz", "path": "~nosuchuser/x.npz"},
+        {"name": "mnist", "data_dir": "~nosuchuser/x"},
+        {"name": "mnist", "source": "files", "path": "~nosuchuser/x"},
+    ],
+)
+def test_a_user_that_is_not_there(options, tmp_path):
+    options = {"data_dir": tmp_path} | options
+    with pytest.raises(DataError, match=r"^~nosuchuser/x.*: there is no such user$"):
+        load(options.pop("name"), **options)

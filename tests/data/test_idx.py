@@ -1,12 +1,13 @@
 """Damaged originals are refused by name, and nothing is left behind."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
 from small_data import assert_splits, idx_bytes
 
-from disarm_jax.data import DataError, load
+from disarm_jax.data import DataError, idx, load
 
 TRAIN, TEST = "train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz"
 
@@ -76,3 +77,13 @@ def test_the_last_images_of_the_train_file_validate(small_mnist, tmp_path):
     assert dataset.provenance.source == "files"
     assert dataset.provenance.origin == str(small_mnist.folder)
     assert "order of the original idx files" in dataset.provenance.order
+
+
+@pytest.mark.parametrize("kind", ["pipe", "large"])
+def test_originals_that_would_never_end(tmp_path, kind):
+    file = tmp_path / "images.gz"
+    os.mkfifo(file) if kind == "pipe" else file.touch()
+    if kind == "large":
+        os.truncate(file, 1 << 40)
+    with pytest.raises(DataError, match=r"images\.gz cannot be read: it (is not a regular file|has 1,099,511,627,776)"):
+        idx.read_bytes(file)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CASES
-from quick_processes import QUICK_FLAGS
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import disarm_jax as dj
 
@@ -35,19 +36,24 @@ def test_bounds_are_summed_in_float32():
     np.testing.assert_array_equal(out.value.astype(jnp.float32), exact.astype(jnp.float32))
 
 
-def test_sharded_batches():
+def of_bits(b):
+    return (b.sum(-1) - 1.2) ** 2 + b[..., 0]
+
+
+def of_classes(z):
+    return of_bits(z[..., 0]) + z[..., 0, 1]
+
+
+SHARDED = [(dj, name, of_bits) for name in NAMES]
+SHARDED += [(dj.categorical, name, of_classes) for name in dj.categorical.estimator_names()]
+
+
+@pytest.mark.parametrize(("module", "name", "f"), SHARDED)
+def test_sharded_batches(module, name, f):
     """Four devices, the batch split over them: by shard_map, automatic and explicit; the numbers are those of one."""
-    code = """
-import jax, jax.numpy as jnp, numpy as np, disarm_jax as dj
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-jax.config.update("jax_disable_most_optimizations", True)
-key, of_bits = jax.random.key(1), lambda b: (b.sum(-1) - 1.2) ** 2 + b[..., 0]
-bits = jnp.linspace(-2.0, 2.0, 24).reshape(8, 3), of_bits
-classes = jnp.cos(jnp.arange(48.0)).reshape(8, 2, 3), lambda z: of_bits(z[..., 0]) + z[..., 0, 1]
-every = [(dj, name, *bits) for name in dj.estimator_names()]
-every += [(dj.categorical, name, *classes) for name in dj.categorical.estimator_names()]
-for module, name, logits, f in every:
-    est = module.make_estimator(name)
+    assert len(jax.devices()) == 4, "the suite makes four CPU devices"
+    bits, classes = jnp.linspace(-2.0, 2.0, 24).reshape(8, 3), jnp.cos(jnp.arange(48.0)).reshape(8, 2, 3)
+    logits, est, key = bits if f is of_bits else classes, module.make_estimator(name), jax.random.key(1)
     params = est.init(jax.random.key(0), logits)
     apply = lambda logits: est.apply(params, key, logits, f)
     alone = jax.jit(apply)(logits)
@@ -56,15 +62,11 @@ for module, name, logits, f in every:
         with jax.set_mesh(mesh):
             split = jax.device_put(logits, NamedSharding(mesh, P("batch")))
             together = jax.jit(apply)(split)
-            assert together.grad.sharding.is_equivalent_to(split.sharding, logits.ndim), name
-            for one, other in zip(alone, together):
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5, err_msg=name)
+            assert together.grad.sharding.is_equivalent_to(split.sharding, logits.ndim)
+            for one, other in zip(alone, together, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
             mapped = jax.shard_map(apply, in_specs=P("batch"), out_specs=P("batch"))
-            assert jax.jit(mapped).lower(split).out_info.grad.shape == logits.shape, name  # test_shard_map.py runs them
-"""
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count=4 {QUICK_FLAGS}"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+            assert jax.jit(mapped).lower(split).out_info.grad.shape == logits.shape  # test_shard_map.py runs them
 
 
 def test_the_registry():

@@ -52,6 +52,25 @@ def test_a_beta_outside_acts_as_the_nearest_end(name, beta, nearest):
     assert found(beta)[1][1]["beta"] != 0
 
 
+@pytest.mark.parametrize(("beta", "nearest"), [(1.5, 1.0), (-0.5, 0.0), (np.array([2.0, -1.0, 0.3]), [1.0, 0.0, 0.3])])
+def test_formulas_and_probabilities_with_a_beta_outside(beta, nearest):
+    """Whoever calls them without an estimator gets those of the nearest end, too."""
+    logits, key, f_b = jnp.asarray(LOGITS), jax.random.key(0), jnp.array([1.0, -2.0])
+
+    def found(beta):
+        beta = jnp.asarray(beta)
+        pair = dj.bernoulli.interpolated_pairs(key, logits, beta, 1)
+        b = dj.bernoulli.interpolated_copula_samples(key, logits, beta, 2)
+        return (
+            dj.bernoulli.interpolated_log_prob(logits, *pair, beta),
+            dj.bernoulli.interpolated_copula_log_prob(logits, b, beta),
+            dj.formulas.interpolated(logits, *pair, f_b[:1], f_b[1:], beta),
+            dj.formulas.arms_interpolated(logits, b, f_b, beta),
+        )
+
+    jax.tree.map(np.testing.assert_array_equal, found(beta), found(nearest))
+
+
 @pytest.mark.parametrize("per_dimension", [False, True])
 @pytest.mark.parametrize("num_pairs", [1, 3])
 def test_gradient_of_the_variance(per_dimension, num_pairs):

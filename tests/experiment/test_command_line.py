@@ -116,7 +116,12 @@ def test_a_tuple_is_not_given_twice(values, tmp_path, monkeypatch):
             RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore"),
             "out of memory: Out of memory all",
         ),
-        (MemoryError("cannot allocate"), "out of memory: cannot allocate"),
+        (
+            RuntimeError("INTERNAL: Error dispatching computation: Out of memory allocating 9 bytes."),
+            r"out of memory: Out of memory allocating 9 bytes\.; a smaller batch_size",
+        ),
+        (MemoryError("cannot allocate"), "out of memory: cannot allocate; a smaller batch_size"),
+        (MemoryError(), "out of memory; a smaller batch_size"),
     ],
 )
 def test_out_of_memory_is_one_line(error, message):

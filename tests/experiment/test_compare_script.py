@@ -137,6 +137,7 @@ def test_what_is_biased_is_said_to_be(label, unbiased):
         (["--pairs=2", "--estimators=disarm"], r"--estimators\[0\] is 'disarm'; accepted: multisample_arms"),
         (["--estimators=amr"], r"--estimators\[0\] is 'amr'; accepted: arm"),
         (["--workdir=/nosuch"], "/nosuch is not a run directory"),
+        (["--out=~nosuchuser/x"], "there is no such user: '~nosuchuser/x'"),
     ],
 )
 def test_bad_flags_are_one_line(run, tmp_path, arguments, message):

@@ -1,6 +1,7 @@
 """A run that is interrupted in any way ends as if it had not been; whatever cannot be continued is refused clearly."""
 
 import errno
+import functools
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick_processes import quick_environment
-from tiny import tiny_config, tiny_settings
+from tiny import tiny_config, tiny_settings, write_images
 
 from disarm_jax import data
 from disarm_jax.experiment import checkpoint, devices, loop, rundir, writers
@@ -37,7 +38,9 @@ LONG = {"steps": 2000, "log_every": 10, "checkpoint.every": 50, "eval.train_ever
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("runs")
+    write_images(folder / "images.npz", validation=17)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -64,15 +67,16 @@ def one_program_for_each_config(quick_compile):
     def prepare_once(config):  # what it returns stays in `made`, so that ids below are those of nothing else
         return once(json.dumps(plain(config), sort_keys=True), lambda: prepare(config))
 
-    def bounds_once(prepared, axis):
-        return once((id(prepared), axis.num_seeds, *axis.devices), lambda: bounds_of(prepared, axis))
+    def bounds_once(model, config, axis, num_samples):
+        key = id(model), axis.num_seeds, *axis.devices
+        return once(key, lambda: bounds_of(model, config, axis, num_samples))
 
     def map_once(axis, function, *, num_own=1, donate=False):
-        method, options = getattr(function, "func", function), getattr(function, "keywords", {})
         make = lambda: map_seeds(axis, function, num_own=num_own, donate=donate)
-        if not hasattr(method, "__self__"):  # the bounds, of which there is one program already
+        if not isinstance(function, functools.partial):  # the bounds, of which there is one program already
             return make()
-        key = id(method.__self__), method.__name__, *options.items(), axis.num_seeds, *axis.devices, donate
+        experiment, *options = function.args
+        key = function.func.__name__, id(experiment), *options, axis.num_seeds, *axis.devices, donate
         return once(key, make)
 
     with pytest.MonkeyPatch.context() as patch:

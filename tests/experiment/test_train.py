@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from tiny import tiny_config
+from tiny import tiny_config, write_images
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
@@ -133,6 +133,7 @@ def test_batches_and_noise_of_many_seeds_are_those_of_each():
 def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, monkeypatch):
     """Five seeds on one device, on three of four (padded), batched, and one by one: within 1e-5 after 20 steps."""
     assert len(jax.devices()) >= 4, "the suite makes four CPU devices"
+    write_images(tmp_path / "images.npz", validation=17)
     overrides = {"estimator.name": "rebar", "eval.train_every": 20, "eval.test_every": 20, "eval.test_samples": 1}
     five = tiny_config(tmp_path, seeds=(3, 1, 4, 15, 9), **overrides)
     train(five, tmp_path / "one", jax.devices()[:1])
@@ -353,6 +354,13 @@ def test_a_profile_needs_a_second_chunk(tmp_path, quick_compile):
     short = {"steps": 5, "eval.train_every": 5, "eval.test_every": 5, "eval.test_samples": 1, "writers": ()}
     train(tiny_config(tmp_path, **short), tmp_path / "run", profile=tmp_path / "trace")
     assert not (tmp_path / "trace").exists()
+
+
+def test_a_profile_where_there_can_be_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"the profile is to be in .*file/trace, but .*file is no folder"):
+        train(tiny_config(tmp_path), tmp_path / "run", profile=tmp_path / "file" / "trace")
+    assert not (tmp_path / "run").exists()
 
 
 def test_learning_rates_are_known_before_the_loop(tmp_path):

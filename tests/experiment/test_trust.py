@@ -144,6 +144,15 @@ class TestCodeFromData:
             (lambda c: c["model"].update(latents="x"), r"model\.latents is 'x'; accepted: "),
             (lambda c: c["model"].update(latents=[10**9]), r"model\.latents is \(1000000000,\)"),
             (lambda c: c.update(seeds=[-1]), r"seeds is \[-1\]"),
+            (lambda c: c.update(seeds=[-1] * 10_000), r"seeds is \[-1, "),
+            (
+                lambda c: c["variance"].update(estimators=[f"disarm(num_pairs={'-' * 50_000}1)"]),
+                r"variance\.estimators\[0\]: cannot read the estimator 'disarm\(num_pairs=-",
+            ),
+            (
+                lambda c: c.update(estimator={"name": "relax", "options": {"hidden": 10**12}, "relax_form": "z"}),
+                r"estimator\.options: hidden is 1000000000000, for which an array would have",
+            ),
         ],
     )
     def test_it_is_checked_like_any_config(self, copy, change, message):
@@ -151,6 +160,15 @@ class TestCodeFromData:
         with pytest.raises(RunDirError, match=rf"config\.json: {message}") as caught:
             load_run(copy)
         assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 1000
+
+    def test_a_grid_is_not_listed_before_it_is_counted(self, copy):
+        numbers = ",".join(str(number / 1000) for number in range(1, 1001))
+        grid = " ".join(f"optimizer.{group}.learning_rate={numbers}" for group in ("encoder", "decoder", "prior"))
+        rewrite(copy / "config.json", lambda config: config.update(grid=grid))
+        for read in (load_run, lambda path: evaluate_run(path, 3)):
+            with pytest.raises(ConfigError, match=r"grid has 1,000,000,000 points; accepted: up to 10,000"):
+                read(copy)
 
     @pytest.mark.parametrize("text", ["[]", "null", "3", "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500, "{"])
     def test_what_is_no_config(self, copy, text):
@@ -189,6 +207,23 @@ class TestFiles:
         (copy / name).symlink_to(tmp_path / "elsewhere" / name)
         with pytest.raises(RunDirError, match=rf"{name} is no regular file or folder"):
             loop.train(config_of(folder), copy)
+
+    @pytest.mark.parametrize("name", ["tensorboard/seed_0", "points", "points/0-x", "points/0-x/tensorboard"])
+    def test_nothing_is_written_through_a_link_further_down(self, folder, copy, tmp_path, name):
+        (tmp_path / "elsewhere").mkdir()
+        if (copy / name).exists():
+            shutil.rmtree(copy / name)
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(RunDirError, match=rf"{name} is no regular file or folder"):
+            loop.train(config_of(folder), copy)
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+
+    def test_links_of_other_programs_are_left_alone(self, folder, copy, tmp_path):
+        """Weights & Biases makes some."""
+        (copy / "wandb").symlink_to(tmp_path)
+        loop.train(config_of(folder), copy)
+        assert (copy / "DONE").exists()
 
     @pytest.mark.parametrize("kind", ["link", "pipe", "large"])
     def test_a_checkpoint_is_made_of_regular_files(self, copy, tmp_path, kind, capfd):
@@ -289,6 +324,15 @@ class TestRows:
         loop.train(config_of(folder), copy)
         assert "left out" not in capfd.readouterr().err
 
+    def test_what_cannot_be_read_is_not_replaced(self, folder, copy, monkeypatch):
+        before = (copy / "metrics.jsonl").read_bytes()
+        monkeypatch.setattr(rundir, "MAX_ROWS", 100)
+        with pytest.raises(
+            RunDirError, match=r"metrics\.jsonl cannot be read: it has [\d,]+ bytes; accepted: at most 100"
+        ):
+            loop.train(config_of(folder), copy)
+        assert (copy / "metrics.jsonl").read_bytes() == before
+
     def test_the_checkpoints_are_gone(self, folder, reference, copy, capfd):
         shutil.rmtree(copy / "checkpoints")
         loop.train(config_of(folder), copy)
@@ -338,6 +382,9 @@ class TestImages:
         ):
             with pytest.raises(RunDirError, match=message):
                 use()
+        older = load_run(moved / "run")._replace(record=None)  # a checkpoint that older code has written
+        with pytest.raises(RunDirError, match=message):
+            load_images(older)
         shutil.rmtree(moved / "run" / "checkpoints")  # run.json tells, too
         with pytest.raises(RunDirError, match=message):
             loop.train(config_of(moved, steps=10), moved / "run")
@@ -432,6 +479,14 @@ class TestSettings:
             loop.train(config_of(folder), copy, other_random_numbers=True)
         assert "threefry_partitionable was True and is False now: the results may" in capfd.readouterr().err
 
+    def test_an_evaluation_with_another_random_stream_says_so(self, copy, capfd):
+        with jax.threefry_partitionable(False):
+            evaluate_run(copy, 2)
+        said = capfd.readouterr().err
+        assert "threefry_partitionable was True and is False now: the bounds have other random numbers" in said
+        evaluate_run(copy, 2)
+        assert "random numbers" not in capfd.readouterr().err
+
     def test_other_threads_and_devices_are_told_once(self, folder, copy, monkeypatch, capfd):
         shutil.rmtree(copy / "checkpoints" / "20")
         monkeypatch.setenv("PJRT_NPROC", "77")
@@ -477,6 +532,29 @@ class TestSizes:
                 "num_samples",
             ),
             ({"variance.estimators": ("disarm(num_pairs=100000000)",)}, "variance.estimators: num_pairs is 100000000"),
+            (VIMCO | {"objective.num_samples": 10**5}, "num_samples is 100000: each sample's sum over the others"),
+            (
+                {"estimator.name": "multisample_disarm", "objective.name": "multisample"}
+                | {"objective.num_samples": 10**5},
+                "num_pairs is 100000: each sample's sum over the others",
+            ),
+            (
+                {"estimator.name": "multisample_arms", "objective.name": "multisample", "objective.num_samples": 2}
+                | {"estimator.options.group_size": 10**8},
+                "estimator.options: group_size is 100000000",
+            ),
+            (
+                VIMCO | {"objective.num_samples": 2, "estimator.options.repeats": 10**9},
+                "estimator.options: repeats is 1000000000",
+            ),
+            (
+                {"estimator.name": "relax", "estimator.options.hidden": 10**9},
+                "estimator.options: hidden is 1000000000",
+            ),
+            (
+                {"steps": 2**31 - 1, "log_every": 1},
+                "log_every is 1, for which metrics.jsonl would have 4,294,967,294 rows",
+            ),
             ({"eval.test_samples": 2**31 - 1}, "eval.test_samples is 2147483647; accepted: up to"),
             ({"eval.train_samples": 2**31 - 1}, "eval.train_samples is 2147483647; accepted: up to"),
             ({"eval.batch_size": 2**31 - 1}, "eval.batch_size is 2147483647"),
@@ -505,6 +583,29 @@ class TestLock:
             (copy / ".lock").unlink()
             with pytest.raises(RunDirError, match="another process is training in"):
                 loop.train(config_of(folder), copy)
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_a_directory_that_is_moved_away(self, folder, copy, tmp_path, replaced, monkeypatch):
+        """Nothing is written to what has its name then, which another process may have locked."""
+        moved, mean = tmp_path / "moved", loop.living_mean
+
+        def move(*arguments):
+            if not moved.exists():  # after the first row
+                copy.rename(moved)
+                if replaced:
+                    shutil.copytree(moved, copy)
+            return mean(*arguments)
+
+        monkeypatch.setattr(loop, "living_mean", move)
+        before = (copy / "metrics.jsonl").read_bytes()
+        shutil.rmtree(copy / "checkpoints" / "20")
+        with pytest.raises(
+            RunDirError, match=r"copy was moved or replaced while this process trained in it; continue it"
+        ):
+            loop.train(config_of(folder), copy)
+        assert copy.exists() == replaced
+        assert not replaced or (copy / "metrics.jsonl").read_bytes() == (moved / "metrics.jsonl").read_bytes() != before
+        loop.train(config_of(folder), moved)
 
     def test_older_code_has_only_the_file(self, folder, copy):
         with open(copy / ".lock", "a") as lock:

@@ -85,5 +85,11 @@ def test_bad_flags_are_one_line(run, arguments, message):
         variance.main(["variance"], parsed("--workdir", str(run), *arguments))
 
 
+@pytest.mark.parametrize("flag", ["num_draws", "batch_size"])
+def test_more_than_can_be_counted_is_refused(flag):
+    with pytest.raises(flags.IllegalFlagValueError, match=rf"{flag}=3000000000: .* integer in the range"):
+        parsed("--workdir=x", "--estimators=arm", f"--{flag}=3000000000")
+
+
 def test_the_data_of_a_run_is_found_again(run):
     assert load_dataset(load_run(run).config["dataset"]).train.shape == (60, 16)

@@ -11,15 +11,20 @@ from configs import base
 PIXELS = 16
 
 
-def write_images(path: pathlib.Path) -> pathlib.Path:
-    """An npz file of 60 training, 13 validation and 17 test images: bright on one side, grey on the other."""
+def write_images(path: pathlib.Path, validation: int = 13) -> pathlib.Path:
+    """An npz file of 60 training, 13 validation and 17 test images: bright on one side, grey on the other.
+
+    Args:
+      path: the file.
+      validation: how many validation images. With 17 of them, one program evaluates them and the test images.
+    """
     rng = np.random.default_rng(0)
 
     def images(count: int) -> np.ndarray:
         bright = rng.integers(0, 2, (count, 1)) == np.arange(PIXELS) // (PIXELS // 2)
         return np.where(bright, 230, 60).astype(np.uint8) + rng.integers(0, 20, (count, PIXELS), np.uint8)
 
-    np.savez(path, train=images(60), validation=images(13), test=images(17))
+    np.savez(path, train=images(60), validation=images(validation), test=images(17))
     return path
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from disarm_jax.command_line import get_config
 from disarm_jax.data import recorded
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.fields import plain
 from disarm_jax.experiment.rundir import RunDir, append_rows, write_text
 from disarm_jax.report import paper
-from scripts.report import get_config
 
 DEVICE = {"platform": "cpu", "kind": "cpu", "count": 1, "processor": "a processor, 2 cores"}
 

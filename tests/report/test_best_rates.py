@@ -23,6 +23,7 @@ def trained(folder, estimator, rate, train, validation, num_samples=1):
             "seeds": (0,),
             "objective.name": "multisample",
             "objective.num_samples": num_samples,
+            "objective.generative_samples": "independent",
             "estimator.name": estimator,
             "optimizer.encoder.learning_rate": rate,
         }

@@ -5,13 +5,13 @@ import json
 import pytest
 from synthetic import config_at, write_run
 
+from disarm_jax.command_line import get_config
 from disarm_jax.report import claims, paper
+from disarm_jax.report.cells import compare
 from disarm_jax.report.claims import CLAIMS, Claim, judge
-from disarm_jax.report.compare import compare
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
-from scripts.report import get_config
 
 DISARM, LOO, ARM, RELAX = (Place("mnist", "linear", name) for name in ("disarm", "reinforce_loo", "arm", "relax"))
 VARIANCE = Claim("DisARM below LOO", "variance", ("disarm", "reinforce_loo"), claims.EVERY)

@@ -7,9 +7,12 @@ from absl import flags
 from synthetic import write_run
 
 from configs import fast
+from configs.sweeps import fast as fast_sweep
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.fields import plain
 from disarm_jax.report.paper import Number
+from disarm_jax.sweep import hyper
+from disarm_jax.sweep.trials import make_trials
 from scripts import fast_table
 
 
@@ -94,7 +97,29 @@ def test_the_preset(argument):
     assert bool(config.model.hidden) == (model == "nonlinear")
 
 
-@pytest.mark.parametrize("argument", ["curved", "1", "linear,", "linear,two", "-2"])
+def test_the_preset_with_another_estimator():
+    """As many evaluations for a bound as with ours; several pairs only where the estimator is made of pairs."""
+    assert resolve(fast.get_config("nonlinear,disarm")).estimator.options["num_pairs"] == 4
+    assert "num_pairs" not in resolve(fast.get_config("nonlinear,relax")).estimator.options
+    vimco = resolve(fast.get_config("linear,10,vimco"))
+    assert (vimco.estimator.name, vimco.objective.num_samples, vimco.eval.train_samples) == ("vimco", 20, 20)
+
+
+def test_the_trials_of_the_sweep_are_the_preset():
+    trials = make_trials(fast_sweep.get_config(), fast_sweep.get_hyper(hyper), {})
+    assert len(trials) == 54
+    for trial in trials:
+        config = trial.config
+        kind = "nonlinear" if config.model.hidden else "linear" if len(config.model.latents) == 1 else None
+        parts = [kind or str(len(config.model.latents))]
+        if config.objective.name == "multisample":
+            parts.append(str(config.eval.test_samples // 2))
+        preset = fast.get_config(",".join([*parts, config.estimator.name]))
+        preset.dataset.name = config.dataset.name
+        assert plain(resolve(preset)) == plain(config), trial.name
+
+
+@pytest.mark.parametrize("argument", ["curved", "1", "linear,", "linear,0", "linear,1,vimco,2", "-2"])
 def test_what_the_preset_refuses(argument):
-    with pytest.raises(ValueError, match=r"accepted: linear, nonlinear, or a number of layers"):
+    with pytest.raises(ValueError, match="accepted: linear, nonlinear, or a number of layers"):
         fast.get_config(argument)

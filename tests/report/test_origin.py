@@ -5,13 +5,14 @@ import json
 import pytest
 from synthetic import config_at, entry, write_run
 
-from disarm_jax.report.compare import compare
-from disarm_jax.report.figures import draw_all
+from disarm_jax.command_line import get_config
+from disarm_jax.report.cells import compare
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.origin import Code, differing_codes
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_run, read_runs
-from scripts.report import get_config, make_report
+from scripts.report import make_report
 
 DISARM = Place("mnist", "linear", "disarm")
 A, B = "a" * 40, "b" * 40

@@ -12,7 +12,7 @@ import disarm_jax as dj
 from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.report import one_run as training_figures
 from disarm_jax.report import palette
-from disarm_jax.report.figures import draw_all
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs

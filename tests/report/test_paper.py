@@ -10,10 +10,10 @@ from absl import flags
 from ml_collections import config_flags
 from synthetic import config_at
 
+from disarm_jax.command_line import get_config
 from disarm_jax.experiment.config import resolve
 from disarm_jax.report import paper
 from disarm_jax.report.paper import Place
-from scripts.report import get_config
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PLACES = list(dict.fromkeys(place for place, _ in paper.NUMBERS))

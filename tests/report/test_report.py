@@ -184,6 +184,16 @@ def test_custom_parts_have_their_own_names(tmp_path):
     assert 'alt="stripes: ELBO, one stochastic layer"' in page
 
 
+def test_custom_estimators_are_told_apart_by_their_options(tmp_path):
+    for folder, options in {"scaled": {"factor": 0.5}, "plain": {}}.items():
+        config = config_at(DISARM, seeds=(0,), steps=1000)
+        config["estimator"] |= {"name": "my.code:quiet_pair", "options": options}
+        write_run(tmp_path / "runs" / folder, config, [-1.0])
+    make_report([str(tmp_path / "runs")], tmp_path / "out")
+    names = {(row["runs"], row["estimator"]) for row in read_csv(tmp_path / "out" / "other_runs.csv")}
+    assert names == {("scaled", "quiet_pair, factor 0.5"), ("plain", "quiet_pair, factor None")}
+
+
 def test_evaluations_are_shown(tmp_path):
     path = write_run(tmp_path / "runs" / "a", config_at(DISARM, seeds=(0, 1)), [-116.0, -116.2])
     metrics = {"test_1000_sample_bound": {"mean": -107.25, "stderr": 0.03, "seeds": [-107.28, -107.22]}}

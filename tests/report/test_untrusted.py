@@ -15,6 +15,8 @@ from disarm_jax.report.paper import Place
 from disarm_jax.report.runs import read_run, read_runs
 from disarm_jax.report.tables import _cell
 from disarm_jax.untrusted import PNG, BadFileError, first_foreign, open_regular, parse_json, read_bytes, read_picture
+from scripts import report
+from scripts.report import make_report
 
 DISARM = Place("mnist", "linear", "disarm")
 DEEP = "[" * 100_000
@@ -84,6 +86,47 @@ def test_what_is_no_row_or_record_is_left_out(two, name, text):
     runs, problems = read_runs([two.parent])
     assert (len(runs), problems) == (2, [])
     assert read_run(two).step in (0, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config["estimator"].update(name="subprocess:run", options={"args": ["true"]}),
+        lambda config: config["estimator"].update(name="gone_since", options={"num_pairs": 3}),
+        lambda config: config["dataset"].update(name="npz", path="/x" * 2000),
+    ],
+)
+def test_configs_of_another_world_do_not_end_a_report(two, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(report, "_save", lambda figure, path: path.with_name(f"{path.name}.png").touch() or path)
+    config = json.loads((two / "config.json").read_text())
+    change(config)
+    (two / "config.json").write_text(json.dumps(config))
+    assert make_report([str(two.parent)], tmp_path / "out").startswith("2 runs, 2 configurations")
+
+
+def test_a_run_that_nobody_has_thought_of_is_left_out(two, tmp_path, monkeypatch, capsys):
+    """It is found by trying."""
+
+    def draw(pools):
+        for pool in pools:
+            if any(run.path == two for run in pool.runs):
+                raise OverflowError("more than\nanybody draws")
+        return ()
+
+    monkeypatch.setattr(report, "draw_all", draw)
+    monkeypatch.setattr(report, "_save", lambda figure, path: path)
+    assert make_report([str(two.parent)], tmp_path / "out").startswith("1 runs, ")
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"skipped: {two} is damaged: OverflowError: more than anybody draws")
+    assert f"{two} is damaged" in (tmp_path / "out" / "index.html").read_text()
+    with pytest.raises(ValueError, match="none of these run directories can be reported on"):
+        make_report([str(two)], tmp_path / "alone")
+
+
+def test_a_file_that_cannot_be_read_is_named(two):
+    pipe(two / "timings.jsonl")
+    (problem,) = read_runs([two.parent])[1]
+    assert problem == f"{two} cannot be read: it is not a regular file ({two / 'timings.jsonl'})"
 
 
 def test_changed_rows_are_named(two):

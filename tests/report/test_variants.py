@@ -3,13 +3,13 @@
 import pytest
 from synthetic import config_at, write_run
 
+from disarm_jax.command_line import get_config
 from disarm_jax.report import paper, tables
-from disarm_jax.report.compare import compare
+from disarm_jax.report.cells import compare
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
 from disarm_jax.report.verdict import give_verdict
-from scripts.report import get_config
 
 DISARM, VIMCO = Place("mnist", "linear", "disarm"), Place("mnist", "linear", "vimco_20")
 CLOSE = [-116.4, -116.3, -116.2]

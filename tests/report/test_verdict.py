@@ -5,12 +5,12 @@ import pytest
 from scipy import stats
 from synthetic import config_at, write_run
 
+from disarm_jax.command_line import get_config
 from disarm_jax.report import verdict
-from disarm_jax.report.compare import compare
+from disarm_jax.report.cells import compare
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
-from scripts.report import get_config
 
 DISARM = Place("mnist", "linear", "disarm")
 

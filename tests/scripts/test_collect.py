@@ -1,6 +1,7 @@
 """Finished runs are copied without what only this machine needs."""
 
 import json
+import os
 import pathlib
 import shutil
 import types
@@ -62,3 +63,31 @@ def test_names_that_are_there_twice_are_refused(runs, tmp_path):
 def test_missing_folders_are_named(tmp_path):
     with pytest.raises(SystemExit, match=r"no such folder: .*nothing"):
         call(tmp_path / "nothing", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "deep"])
+def test_files_from_elsewhere_are_not_copied(runs, tmp_path, kind, capsys):
+    """A run directory may be anybody's; the others are collected."""
+    shutil.copytree(runs / "finished", runs / "other")
+    file, secret = runs / "other" / "run.json", tmp_path / "secret.json"
+    secret.write_text('{"password": "secret"}')
+    file.unlink()
+    make = {"link": lambda: file.symlink_to(secret), "pipe": lambda: os.mkfifo(file)}
+    make.get(kind, lambda: file.write_text("[" * 100_000))()
+    call(runs, out=tmp_path / "out")
+    said = capsys.readouterr()
+    assert f"skipped: {file} cannot be copied: it is " in said.err
+    assert "1 finished runs of 3" in said.out
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["finished"]
+
+
+def test_a_run_without_its_last_file_is_copied_with_it(runs, tmp_path):
+    """Its summary says that it is finished."""
+    (runs / "finished" / "DONE").unlink()
+    call(runs, out=tmp_path / "out")
+    assert (tmp_path / "out" / "finished" / "DONE").read_text() == f"{read_run(runs / 'finished').config['steps']}\n"
+
+
+def test_a_user_that_is_not_there(tmp_path):
+    with pytest.raises(SystemExit, match="error: ~nosuchuser/x: there is no such user"):
+        call("~nosuchuser/x", out=tmp_path / "out")

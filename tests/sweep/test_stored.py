@@ -1,6 +1,7 @@
 """Trials start from the config that was checked at launch; what lies in a sweep's folder is not believed."""
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -125,3 +126,18 @@ def test_the_record_says_where_it_comes_from(tmp_path, launched):
     entry = json.loads((tmp_path / "out" / "sweep.json").read_text())["trials"]["estimator=arm"]
     assert entry["config_file"] == str(tmp_path / "sweep_config.py")
     assert len(entry["config_sha256"]) == 64
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_status_of_somebody_elses_sweep_opens_no_pipes_and_devices(tmp_path, launched, kind, capfd):
+    """Its sweep.json names the config file, and its folder holds the logs."""
+    pipe, record = tmp_path / "pipe", tmp_path / "out" / "sweep.json"
+    os.mkfifo(pipe)
+    found = json.loads(record.read_text())
+    for name, entry in found["trials"].items():
+        entry["config_file"] = str(pipe) if kind == "pipe" else "/dev/zero"
+        os.mkfifo(tmp_path / "out" / "logs" / f"{name}.log")
+    record.write_text(json.dumps(found))
+    capfd.readouterr()
+    assert run(f"--status={tmp_path / 'out'}") == 1
+    assert "has changed since trials were launched from it" in capfd.readouterr().out

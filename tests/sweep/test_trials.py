@@ -13,6 +13,7 @@ from sweeping import run, write_config, write_program
 from test_configs import parsed
 
 from configs import base
+from disarm_jax.command_line import get_config
 from disarm_jax.experiment import rundir
 from disarm_jax.experiment.config import resolve, version
 from disarm_jax.experiment.fields import plain
@@ -67,8 +68,7 @@ class TestPaper:
         ],
     )
     def test_trials_are_the_experiments_of_the_single_configs(self, name, file, options):
-        file, _, argument = file.partition(":")
-        config = importlib.import_module(f"configs.{file}").get_config(*filter(None, [argument]))
+        config = get_config(file)
         if options:
             config.dataset.name, config.estimator.name = options
         everything = {trial.name: trial.config for sweep in SWEEPS for trial in trials_of(sweep)}

@@ -24,15 +24,13 @@ MATCH_WITHIN = 2.0  # combined standard errors
 
 
 class Cell(NamedTuple):
-    """One number of one table.
+    """One number of one table; as it is without runs, but for what is given.
 
     Attributes:
       place: where it stands, up to the split.
       split: "train" or "test".
-      metric: what runs call it.
       variants: by which it differs from the reference.
       variant: what its estimator's name has to add, see `variants`; empty for most.
-      paper: the paper's number.
       pool: our runs, None if there are none.
       value: our number, None if there is none yet.
       verdict: one of the words above.
@@ -43,25 +41,36 @@ class Cell(NamedTuple):
         has no standard error; the paper's spread between seeds, √5 times its standard error, then stands for ours.
       evaluations: of f in a training step, per example; None without runs, or if the estimator does not tell.
       time: of a step of one seed, DisARM's on the same model and device being 1; None without such a pair.
-      command: that would train it as the paper did.
     """
 
     place: paper.Place
     split: str
-    metric: str
-    variants: tuple[Variant, ...]
-    variant: str
-    paper: paper.Number
-    pool: Pool | None
-    value: Value | None
-    verdict: str
-    same_settings: bool
-    reasons: tuple[str, ...]
-    remarks: tuple[str, ...]
-    difference: float | None
-    evaluations: int | None
-    time: RelativeTime | None
-    command: str
+    variants: tuple[Variant, ...] = ()
+    variant: str = ""
+    pool: Pool | None = None
+    value: Value | None = None
+    verdict: str = MISSING
+    same_settings: bool = False
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    difference: float | None = None
+    evaluations: int | None = None
+    time: RelativeTime | None = None
+
+    @property
+    def metric(self) -> str:
+        """What runs call its number."""
+        return paper.metric_of(self.place, self.split)
+
+    @property
+    def paper(self) -> paper.Number:
+        """The paper's number."""
+        return paper.NUMBERS[self.place, self.split]
+
+    @property
+    def command(self) -> str:
+        """The command that would train it as the paper did."""
+        return paper.command_of(self.place)
 
     @property
     def name(self) -> str:
@@ -124,7 +133,7 @@ def compare(pools: Sequence[Pool], get_config: Callable[[str], ConfigDict]) -> C
     references = {place: paper.reference_of(place, get_config) for place, _ in places if place}
     cells, variants = {}, {}
     for place, split in paper.NUMBERS:
-        groups: dict[tuple, list[Cell]] = {(): [_empty_cell(place, split)]}
+        groups: dict[tuple, list[Cell]] = {(): [Cell(place, split)]}
         for found, pool in places:
             if found == place:
                 cell = _cell(place, split, pool, references[place], pools)
@@ -145,29 +154,8 @@ def _distance(cell: Cell) -> tuple:
     return False, len(cell.reasons), -value.step, -len(value.seeds)
 
 
-def _empty_cell(place: paper.Place, split: str) -> Cell:
-    return Cell(
-        place=place,
-        split=split,
-        metric=paper.metric_of(place, split),
-        variants=(),
-        variant="",
-        paper=paper.NUMBERS[place, split],
-        pool=None,
-        value=None,
-        verdict=MISSING,
-        same_settings=False,
-        reasons=(),
-        remarks=(),
-        difference=None,
-        evaluations=None,
-        time=None,
-        command=paper.command_of(place),
-    )
-
-
 def _cell(place: paper.Place, split: str, pool: Pool, reference: Mapping[str, Any], pools: Sequence[Pool]) -> Cell:
-    cell = _empty_cell(place, split)
+    cell = Cell(place, split)
     value = pool.value(cell.metric)
     settings = settings_against(pool, reference)
     reasons = (*_steps_against(value), *settings) if value else ()
@@ -178,7 +166,7 @@ def _cell(place: paper.Place, split: str, pool: Pool, reference: Mapping[str, An
         variant=names_of(pool.config, reference),
         pool=pool,
         value=value,
-        verdict=_verdict(value, reasons, gap, all(variant.comparable for variant in found)),
+        verdict=_verdict(value, gap, all(variant.comparable for variant in found)),
         same_settings=not settings,
         reasons=reasons,
         remarks=_remarks(pool, value, cell.metric),
@@ -188,10 +176,10 @@ def _cell(place: paper.Place, split: str, pool: Pool, reference: Mapping[str, An
     )
 
 
-def _verdict(value: Value | None, reasons: Sequence[str], gap: float | None, comparable: bool) -> str:
+def _verdict(value: Value | None, gap: float | None, comparable: bool) -> str:
     if value is None:
         return MISSING
-    if reasons or gap is None:
+    if gap is None:
         return NOT_COMPARABLE
     if not comparable:
         return VARIANT

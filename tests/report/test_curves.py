@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from synthetic import DEVICE, config_at, write_run
 
 from disarm_jax.experiment.rundir import RunDir, write_text
-from disarm_jax.report.figures import draw_all
+from disarm_jax.report.curves import draw_all
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs

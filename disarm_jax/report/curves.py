@@ -5,6 +5,7 @@ One figure for each data set and family of models. The band is one standard erro
 bounds of one number of samples only.
 """
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from disarm_jax.report.origin import differing_codes, listed_codes
 from disarm_jax.report.pools import Pool
 from disarm_jax.report.times import evaluations_of, step_times
 
+MAX_NAME = 50  # letters of the name of a figure, each of up to 4 bytes
 FAMILIES = {"elbo": "ELBO, one stochastic layer", "layers": "ELBO, several layers", "multisample": "multi-sample bound"}
 
 
@@ -43,15 +45,25 @@ def draw_all(pools: Sequence[Pool]) -> Iterator[Drawing]:
     for pool in pools:
         if pool.series:
             dataset = pool.config["dataset"]
-            file = str(dataset.get("path") or "") if dataset["name"] == "npz" else ""
+            file = dataset["path"] or "" if dataset["name"] == "npz" else ""
             groups.setdefault((dataset["name"], file, _family(pool.config)), []).append(pool)
     for (dataset, file, family), group in sorted(groups.items()):
-        name = re.sub(r"[^\w-]+", "_", "_".join(filter(None, [dataset, file, family])))
+        name = _file_name("_".join(filter(None, [dataset, file, family])))
         title = f"{dataset_name(group[0].config)}: {FAMILIES.get(family, palette.own_name(family))}"
         yield Drawing(name, title, _curves(title, group))
         if measuring := [pool for pool in group if _measured(pool)]:
             title = f"{title}, variances along one trajectory"
             yield Drawing(f"{name}_variance", title, _trajectories(title, measuring))
+
+
+def _file_name(text: str) -> str:
+    """A text as the name of a file, with a checksum in the place of the end of a long one: file systems take 255 bytes.
+
+    >>> _file_name("npz_/data/my images.npz_elbo")
+    'npz__data_my_images_npz_elbo'
+    """
+    name = re.sub(r"[^\w-]+", "_", text)
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _family(config: Mapping[str, Any]) -> str:

@@ -6,13 +6,13 @@ import math
 import pytest
 from synthetic import config_at, write_run
 
+from disarm_jax.command_line import get_config
 from disarm_jax.report import paper, tables
-from disarm_jax.report.compare import compare
+from disarm_jax.report.cells import compare
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
 from disarm_jax.report.times import evaluations_of
-from scripts.report import get_config
 
 DISARM = Place("mnist", "linear", "disarm")  # the paper: train -116.30 ± 0.08, test -109.13 ± 0.04
 CLOSE = [-116.4, -116.3, -116.2]  # mean -116.3, standard error 0.1 / √3
