@@ -168,6 +168,9 @@ def moments_of(f: Composed) -> Callable[[jax.Array, jax.Array], tuple[Parts, Par
 def pair_moments_of(f: Composed, event_ndim: int) -> Callable[[jax.Array, jax.Array], tuple[Parts, Parts]] | None:
     """Returns `(c, h) -> (mean, variance)` of the parts between two samples c ± h, if inner knows its moments.
 
+    The variance of b itself is None: outer is expected to be linear in what it sees of b beside inner(b), as log p(b)
+    and log q(b) are.
+
     Each bit or class of a variable is that of either sample, by a fair coin for each variable. For bits these are the
     moments of independent bits with means c and variances h².
     """
@@ -180,7 +183,7 @@ def pair_moments_of(f: Composed, event_ndim: int) -> Callable[[jax.Array, jax.Ar
 
     def moments(c: jax.Array, h: jax.Array) -> tuple[Parts, Parts]:
         mean, variance = _check_moments(name, f, known(c, h), c, event_ndim)
-        return Parts(mean, c), Parts(variance, h**2 if event_ndim == 1 else jnp.zeros_like(h))
+        return Parts(mean, c), Parts(variance, None)
 
     return moments
 
