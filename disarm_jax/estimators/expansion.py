@@ -137,21 +137,32 @@ TWO_POINTS = (1.0, -1.0), (1 / 2, 1 / 2)
 def averaged(outer: Callable, a: Any, variance: Any, rule: tuple) -> tuple[jax.Array, Any, Callable]:
     """Does what `tangent` does on average over independent numbers with means a; the mean curvature is a secant.
 
-    The value is what is left of the mean of outer without the term of second order.
+    What has None for its variance stays at its mean and is given no curvature. The value is what is left of the mean
+    of outer without the term of second order.
     """
     nodes, weights = rule
-    std = jax.tree.map(lambda leaf, v: jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype), a, variance)
+
+    def root(leaf, v):
+        return None if v is None else jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype)
 
     def at_nodes(leaf, std):  # no concatenation: XLA does not vectorise what comes after one
+        if std is None:
+            return jnp.broadcast_to(leaf[None], (len(nodes), *leaf.shape))
         return leaf[None] + jnp.asarray(nodes, leaf.dtype).reshape(-1, *(1,) * leaf.ndim) * std[None]
 
+    def secant(rows, std):
+        if std is None:
+            return jnp.zeros_like(rows[0])
+        return (rows[-2] - rows[-1]) / ((nodes[-2] - nodes[-1]) * jnp.where(std > 0, std, 1))
+
+    std = jax.tree.map(root, a, variance)
     found, pull = jax.vjp(*detached(outer, jax.tree.map(at_nodes, a, std)))
     (slopes,) = pull(jnp.ones_like(found))
     mean = lambda rows: sum(weight * row for weight, row in zip(weights, rows, strict=True))
-    distance = jax.tree.map(lambda std: (nodes[-2] - nodes[-1]) * jnp.where(std > 0, std, 1), std)
-    curvature = jax.tree.map(lambda rows, distance: (rows[-2] - rows[-1]) / distance, slopes, distance)
+    curvature = jax.tree.map(secant, slopes, std)
     curve = functools.partial(jax.tree.map, jnp.multiply, curvature)
-    of_second_order = 0.5 * _dot(std, curve(std), found.ndim - 1)
+    moved = jax.tree.map(lambda leaf, std: jnp.zeros_like(leaf) if std is None else std, a, std)
+    of_second_order = 0.5 * _dot(moved, curve(moved), found.ndim - 1)
     return mean(found) - of_second_order.astype(found.dtype), jax.tree.map(mean, slopes), curve
 
 
