@@ -66,6 +66,7 @@ def sample(key: jax.Array, logits: jax.Array, k: int, num_samples: int) -> jax.A
      [0. 0. 1. 1.]]
     """
     given = lax.stop_gradient(_check(logits, k))
+    bernoulli.check_number("num_samples", num_samples)
     choices = _choices(_center(given, k), k)
     noise = bernoulli.logistic_noise(key, (given.shape[-1], num_samples, *given.shape[:-1]), given.dtype)
     start = vary_like(jnp.full(noise.shape[1:], k, np.int32), choices, noise)

@@ -171,6 +171,11 @@ def test_log_prob_of_shared_logits():
             -1,
             "num_pairs must be at",
         ),
+        (
+            lambda key, logits, number: dj.subsets.sample(key, logits, 2, number),
+            -1,
+            "num_samples must be at least 0, got -1",
+        ),
         (bernoulli.copula_samples, 1, "num_samples must be at least 2, got 1"),
         (bernoulli.copula_samples, -3, "num_samples must be at least 2, got -3"),
     ],

@@ -80,8 +80,9 @@ class Checkpoints:
         self._folder = folder
         self._saving = None
         if folder.is_dir():
-            for entry in folder.iterdir():  # orbax would take these for checkpoints
-                if entry.name.isdecimal() and (not entry.is_dir() or entry.name != str(int(entry.name))):
+            for entry in folder.iterdir():  # orbax would take these for checkpoints, and fail to remove a link
+                is_folder = entry.is_dir() and not entry.is_symlink()
+                if entry.name.isdecimal() and (not is_folder or entry.name != str(int(entry.name))):
                     moved = move_aside(entry, folder.parent / "damaged" / f"checkpoint_{entry.name}")
                     say(f"{entry} is no checkpoint; it is now {moved}")
         self._keep, self._unsaved = keep, None

@@ -47,7 +47,8 @@ def check_jax_settings() -> None:
         jax.devices()
     except (AssertionError, RuntimeError) as error:  # the first without a message
         chosen, text = jax.config.values["jax_platforms"], " ".join(str(error).split())
-        raise ConfigError(f"JAX_PLATFORMS is {chosen!r}, but JAX finds no such device; {text[:300]}") from error
+        reason = f"; {text[:300]}" if text else ""
+        raise ConfigError(f"JAX_PLATFORMS is {chosen!r}, but JAX finds no such device{reason}") from error
 
 
 def number_of_cpu_devices_is_set() -> bool:

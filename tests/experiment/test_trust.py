@@ -429,7 +429,7 @@ class TestOtherCheckpoints:
         assert f"now {copy}/damaged/checkpoint_20" in capfd.readouterr().err
         assert kill_test.compare(reference, copy) == []
 
-    @pytest.mark.parametrize("how", ["renamed", "copied", "a file", "another name"])
+    @pytest.mark.parametrize("how", ["renamed", "copied", "a file", "a link", "another name"])
     def test_under_another_step(self, folder, copy, capfd, how):
         source, target = copy / "checkpoints" / "20", copy / "checkpoints" / "30"
         if how == "renamed":
@@ -438,6 +438,8 @@ class TestOtherCheckpoints:
             shutil.copytree(source, target)
         elif how == "a file":
             target.write_text("")
+        elif how == "a link":
+            target.symlink_to(source)
         else:
             shutil.copytree(source, copy / "checkpoints" / "030")
         loop.train(config_of(folder, steps=30), copy)
@@ -511,12 +513,19 @@ class TestSettings:
             jax.config.update(name, before)
         assert not (copy / "damaged").exists()
 
-    def test_no_such_platform(self, monkeypatch):
+    @pytest.mark.parametrize(
+        ("error", "message"),
+        [
+            (RuntimeError("Unable to initialize backend 'cuda'"), "; Unable to initialize backend 'cuda'"),
+            (AssertionError(), ""),
+        ],
+    )
+    def test_no_such_platform(self, monkeypatch, error, message):
         def none():
-            raise RuntimeError("Unable to initialize backend 'cuda'")
+            raise error
 
         monkeypatch.setattr(devices.jax, "devices", none)
-        with pytest.raises(ConfigError, match=r"JAX finds no such device; Unable to initialize backend 'cuda'$"):
+        with pytest.raises(ConfigError, match=rf"JAX finds no such device{message}$"):
             devices.check_jax_settings()
 
 
