@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
+from disarm_jax.affine import is_affine
 from disarm_jax.estimators.first_order import detached
 from disarm_jax.formulas.arrays import row_sums
 from disarm_jax.structure import MLP, Composed, Parts, moments_of, outer_of, parts_at
@@ -134,16 +135,16 @@ THREE_POINTS = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # norm
 TWO_POINTS = (1.0, -1.0), (1 / 2, 1 / 2)
 
 
-def averaged(outer: Callable, a: Any, variance: Any, rule: tuple) -> tuple[jax.Array, Any, Callable]:
+def averaged(outer: Callable, a: Parts, variance: Parts, rule: tuple) -> tuple[jax.Array, Parts, Callable]:
     """Does what `tangent` does on average over independent numbers with means a; the mean curvature is a secant.
 
-    What has None for its variance stays at its mean and is given no curvature. The value is what is left of the mean
-    of outer without the term of second order.
+    The value is what is left of the mean of outer without the term of second order. Where tracing finds that outer is
+    affine in the variables themselves, as log p(b) and log q(b) are, these stay at their mean and have no curvature.
     """
     nodes, weights = rule
 
     def root(leaf, v):
-        return None if v is None else jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype)
+        return jnp.sqrt(jnp.maximum(v, 0)).astype(leaf.dtype)
 
     def at_nodes(leaf, std):  # no concatenation: XLA does not vectorise what comes after one
         if std is None:
@@ -156,7 +157,11 @@ def averaged(outer: Callable, a: Any, variance: Any, rule: tuple) -> tuple[jax.A
         return (rows[-2] - rows[-1]) / ((nodes[-2] - nodes[-1]) * jnp.where(std > 0, std, 1))
 
     std = jax.tree.map(root, a, variance)
-    found, pull = jax.vjp(*detached(outer, jax.tree.map(at_nodes, a, std)))
+    outer, points = detached(outer, jax.tree.map(at_nodes, a, std))
+    if is_affine(lambda b: outer(points._replace(b=b)), points.b)[0]:
+        std = std._replace(b=None)
+        points = points._replace(b=at_nodes(a.b, None))
+    found, pull = jax.vjp(outer, points)
     (slopes,) = pull(jnp.ones_like(found))
     mean = lambda rows: sum(weight * row for weight, row in zip(weights, rows, strict=True))
     curvature = jax.tree.map(secant, slopes, std)

@@ -31,7 +31,6 @@ import numpy as np
 from jax import lax
 
 from disarm_jax import bernoulli
-from disarm_jax.affine import is_affine
 from disarm_jax.estimators import antithetic, calling, options
 from disarm_jax.estimators.controlled import AtSamples, Controlled, check_base
 from disarm_jax.estimators.estimator import Estimator, SampleEstimator, describe
@@ -308,9 +307,6 @@ def around_midpoints(
         inner = bernoulli.wide(jnp.where(half == 0, 0, slope * half))  # f may have no finite slope where b and b̃ agree
         return jnp.sum(inner, axis=-1) if event_ndim == 2 else inner
 
-    in_b = lambda b: outer(jax.tree.map(lambda leaf: leaf[None], x._replace(b=b)))
-    if spread is not None and is_affine(in_b, x.b)[0]:  # as log p(b) and log q(b) are: there is no curvature in b
-        spread = spread._replace(b=None)
     if spread is None:
         value, slope, curve = tangent(outer, x, order)
     else:
@@ -328,6 +324,5 @@ def around_midpoints(
     even, own = along(pull(curve(delta))[0]), jnp.zeros_like(odd)
     if spread is not None and affine and isinstance(f.inner, MLP) and len(f.inner.layers) == 1:
         curvature = curve(jax.tree.map(jnp.ones_like, x))
-        own = bernoulli.wide(f.inner.own_curvature(curvature.a, half)).astype(odd.dtype)
-        own = own if spread.b is None else own + along(curvature.b * half)
+        own = along(curvature.b * half) + bernoulli.wide(f.inner.own_curvature(curvature.a, half)).astype(odd.dtype)
     return lax.stop_gradient(Around(value, odd, even, own))
