@@ -40,6 +40,7 @@ def run_script(main: Callable[[list[str]], None], define_flags: Callable[[flags.
       main: of the command line without its flags.
       define_flags: defines them, or reads a config file that is the default of one.
     """
+    sys.excepthook = sys.__excepthook__
     with flag_errors():
         define_flags(flags.FLAGS)
     logging.set_verbosity(logging.WARNING)  # JAX tells of absent accelerators, across the progress bar

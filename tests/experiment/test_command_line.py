@@ -135,17 +135,17 @@ def test_out_of_memory_is_one_line(error, message):
 def test_what_ends_a_start_is_one_line(tmp_path):
     """Settings that JAX refuses when it is imported, a flag file that is not there, no device, and Ctrl-C."""
     train = ["--config=configs/quickstart.py", f"--workdir={tmp_path / 'run'}"]
+    no_number, refused = {"JAX_NUM_CPU_DEVICES": "abc"}, "JAX_NUM_CPU_DEVICES|jax_num_cpu_devices"
     cases = [
-        ({"JAX_NUM_CPU_DEVICES": "abc"}, train, 1, "JAX_NUM_CPU_DEVICES|jax_num_cpu_devices"),
-        ({}, ["--flagfile=/nosuch"], 1, "Unable to open flagfile.*/nosuch"),
-        ({"JAX_PLATFORMS": "nosuch"}, train, 1, "JAX_PLATFORMS is 'nosuch'"),
-        ({}, train, -signal.SIGINT, "KeyboardInterrupt"),
+        (no_number, ["main", *train], 1, refused),
+        (no_number, ["scripts.report", "--runs=runs"], 1, refused),
+        ({}, ["main", "--flagfile=/nosuch"], 1, "Unable to open flagfile.*/nosuch"),
+        ({"JAX_PLATFORMS": "nosuch"}, ["main", *train], 1, "JAX_PLATFORMS is 'nosuch'"),
+        ({}, ["main", *train], -signal.SIGINT, "KeyboardInterrupt"),
     ]
     started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "main", *arguments], env=os.environ | more, stderr=subprocess.PIPE, text=True
-        )
-        for more, arguments, _, _ in cases
+        subprocess.Popen([sys.executable, "-m", *command], env=os.environ | more, stderr=subprocess.PIPE, text=True)
+        for more, command, _, _ in cases
     ]
     mapped = pathlib.Path(f"/proc/{started[-1].pid}/maps")
     while "numpy" not in mapped.read_text():  # it is being imported, as JAX will be
@@ -155,5 +155,6 @@ def test_what_ends_a_start_is_one_line(tmp_path):
         _, said = process.communicate()
         assert process.returncode == status, said
         assert re.search(f"^error: .*({message})", said.splitlines()[-1]), said
+        assert "Traceback" not in said
         assert "Traceback" not in said
     assert not (tmp_path / "run").exists()

@@ -475,7 +475,7 @@ class TestProcesses:
 
     def test_signals(self, folder, long_reference, env, tmp_path):
         run_dir, command = RunDir(tmp_path / "run"), command_of(folder, tmp_path / "run")
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             reached = max((row["step"] for row in run_dir.read_metrics()), default=0)
             process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             while process.poll() is None and max((row["step"] for row in run_dir.read_metrics()), default=0) <= reached:

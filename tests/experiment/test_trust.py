@@ -668,9 +668,6 @@ class TestConsole:
             os.close(saved)
         assert descriptor > 2
 
-    def test_hanging_up_saves(self):
-        assert signal.SIGHUP in loop.SIGNALS
-
 
 @pytest.mark.parametrize("jump", [86_400, -86_400])
 def test_the_clock_jumps_during_a_save(tmp_path, monkeypatch, jump):
