@@ -135,7 +135,7 @@ THREE_POINTS = (0.0, math.sqrt(3), -math.sqrt(3)), (2 / 3, 1 / 6, 1 / 6)  # norm
 TWO_POINTS = (1.0, -1.0), (1 / 2, 1 / 2)
 
 
-def averaged(outer: Callable, a: Parts, variance: Parts, rule: tuple) -> tuple[jax.Array, Parts, Callable]:
+def averaged(outer: Callable, a: Parts, variance: Any, rule: tuple) -> tuple[jax.Array, Parts, Callable]:
     """Does what `tangent` does on average over independent numbers with means a; the mean curvature is a secant.
 
     The value is what is left of the mean of outer without the term of second order. Where tracing finds that outer is
