@@ -19,14 +19,15 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags
 
-from disarm_jax.command_line import parse_flags
+from disarm_jax.categorical.registry import CLASSES
+from disarm_jax.command_line import flags_only, run_script
+from disarm_jax.estimators.registry import BITS
 from disarm_jax.experiment.rundir import write_text
 from disarm_jax.report import palette
 from disarm_jax.report.runs import Run, read_runs
 
 ROOT = pathlib.Path(__file__).parent.parent
 PLAIN = ("disarm", "multisample_disarm", "disarm_iw")  # what times are relative to
-BIASED = ("reinmax", "straight_through", "gumbel_softmax", "gumbel_sigmoid")
 HEADER = "| estimator | learning rate | train | test | gradient variance | step ÷ plain | train, in its time |"
 
 
@@ -161,7 +162,7 @@ def table(setting: Setting, by_name: dict[str, list[Trained]], times: dict[str, 
     for name, run in sorted(best.items(), key=lambda item: -item[1].train[-1]):
         rates = [other.rate for other in by_name[name]]
         at_the_end = len(rates) > 1 and run.rate in (rates[0], rates[-1])
-        shown = palette.label_name(name) + (", biased" if palette.spec_of(name).name in BIASED else "")
+        shown = palette.label_name(name) + (", biased" if is_biased(name) else "")
         cells = [shown, f"{run.rate:g}" + (" (at the end of those tried)" if at_the_end else "")]
         cells += [f"{run.train[-1]:.2f}", f"{run.test:.2f}", f"{run.variance:.2g}"]
         if plain is None or name not in times:
@@ -171,6 +172,13 @@ def table(setting: Setting, by_name: dict[str, list[Trained]], times: dict[str, 
             cells += [f"{ratio:.2f}", f"{np.interp(setting.steps / ratio, run.steps, run.train):.2f}"]
         lines.append(f"| {' | '.join(cells)} |".replace("| -", "| −"))
     return "\n".join(lines)
+
+
+def is_biased(label: str) -> bool:
+    """Whether a registered estimator, of bits or of classes, is biased; of a custom one that is not known."""
+    name = palette.spec_of(label).name
+    known = [registry.info(name) for registry in (BITS, CLASSES) if name in registry.names()]
+    return any(not info.unbiased for info in known)
 
 
 def every_run(by_name: dict[str, list[Trained]]) -> str:
@@ -194,8 +202,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Writes the tables and prints them."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    flags_only(argv)
     if not values.runs:
         raise app.UsageError("--runs must name a folder with run directories")
     try:
@@ -215,5 +222,4 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 if __name__ == "__main__":
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=parse_flags)
+    run_script(main, define_flags)

@@ -28,7 +28,8 @@ def get_hyper(hyper):
     layers = hyper.sweep("model.latents", [(200,) * depth for depth in (2, 3, 4)])
 
     def elbo(estimator):
-        pairs = [hyper.fixed("estimator.options.num_pairs", 4)] if estimator in fast.OF_PAIRS else []
+        num_pairs = fast.get_config(f"linear,{estimator}").estimator.options.num_pairs
+        pairs = [] if num_pairs is None else [hyper.fixed("estimator.options.num_pairs", num_pairs)]
         models = hyper.chainit([linear, nonlinear, layers])
         return hyper.product([models, hyper.fixed("estimator.name", estimator), *pairs, datasets])
 

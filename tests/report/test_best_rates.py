@@ -78,6 +78,11 @@ def test_the_best_rate_by_step_and_by_time(runs, benchmark, tmp_path, capsys):
     assert "| VIMCO | – | −119.00 / −120.00 | – |" in rates
 
 
+def test_biased_estimators_are_said_to_be():
+    assert all(map(best_rates.is_biased, ("reinmax(temperature=0.5)", "gumbel_softmax", "straight_through")))
+    assert not any(map(best_rates.is_biased, ("vimco(baseline='geometric')", "disarm_iw_midpoint", "mine:estimator")))
+
+
 def test_bad_input(runs, benchmark, tmp_path):
     with pytest.raises(Exception, match="--runs must name a folder"):
         run()
