@@ -1,1 +1,1 @@
-"""Gradient estimators as pure functions: one estimator or tight family per file. Nothing here needs more than jax."""
+"""Gradient estimators as pure functions, one estimator or family per file. They need JAX alone."""

@@ -1,4 +1,4 @@
-"""ARM and DisARM: antithetic pairs of samples, f as a black box."""
+"""ARM and DisARM: estimators from antithetic pairs of samples, which do not differentiate f."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,20 @@ from disarm_jax.estimators.pairs import Pairing, halves, weighted
 
 
 def arm(*, num_pairs: int = 1) -> SampleEstimator:
-    """Augment-REINFORCE-Merge (Yin & Zhou, 2019): ½ (f(b) − f(b̃)) (2u − 1), averaged over pairs.
+    """ARM (Yin & Zhou, 2019), from antithetic pairs: ½ (f(b) − f(b̃)) (2u − 1), averaged over the pairs.
 
-    Eq. 4 of the paper. Unbiased; two evaluations of f per pair; f is not differentiated. DisARM costs the same
-    and never has more variance.
+    This is eq. 4 of the DisARM paper, where u is the uniform noise that both samples of a pair are computed from. The
+    estimator is unbiased. Each pair takes two evaluations of f, and f is not differentiated. DisARM costs the same and
+    never has more variance.
 
     Paper: Yin & Zhou, ARM: Augment-REINFORCE-Merge gradient for stochastic binary networks, ICLR 2019
     Advice: To compare with earlier work; DisARM costs the same and never has more variance.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other.
+      num_pairs: the number of antithetic pairs, at least 1; the pairs are independent of each other.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.arm()
@@ -39,16 +43,19 @@ def arm(*, num_pairs: int = 1) -> SampleEstimator:
 
 
 def disarm(*, num_pairs: int = 1) -> SampleEstimator:
-    """DisARM (Dong, Mnih & Tucker, 2020): ½ (f(b) − f(b̃)) (−1)^b̃ 1[b ≠ b̃] σ(|α|), averaged over pairs.
+    """DisARM (Dong, Mnih & Tucker, 2020), from antithetic pairs: ½ (f(b) − f(b̃)) (−1)^b̃ 1[b ≠ b̃] σ(|α|).
 
-    Eq. 7 of the paper: ARM with its continuous noise integrated out. Unbiased; two evaluations of f per pair; f is
-    not differentiated.
+    This is eq. 7 of the paper, averaged over the pairs: ARM with its continuous noise integrated out. The estimator is
+    unbiased. Each pair takes two evaluations of f, and f is not differentiated.
 
     Paper: Dong, Mnih & Tucker, DisARM: An antithetic gradient estimator for binary latent variables, NeurIPS 2020
     Advice: The default: any f, two evaluations, nothing to tune.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other.
+      num_pairs: the number of antithetic pairs, at least 1; the pairs are independent of each other.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.disarm()
@@ -69,13 +76,18 @@ def disarm(*, num_pairs: int = 1) -> SampleEstimator:
 
 
 def antithetic(num_averaged: int = 1, companions: Callable | None = None) -> Pairing:
-    """Returns the pairing of `stacked_pairs`, for a mean over pairs times a number, or for a bound."""
+    """Returns the pairing of the samples of `stacked_pairs`.
+
+    Args:
+      num_averaged: a factor of the weight: the number of pairs whose estimates are added up.
+      companions: as in `Pairing`, for a bound.
+    """
     weight = weighted(lambda params, logits: num_averaged * jax.nn.sigmoid(jnp.abs(logits)))
     return Pairing(halves, weight, companions)
 
 
 def stacked_pairs(num_pairs: int) -> Sampler:
-    """Returns a sampler of `[2 · num_pairs, *batch, D]`: first every b, then every b̃."""
+    """Returns a sampler of antithetic pairs `[2 · num_pairs, *batch, D]`: first all b, then all b̃."""
 
     def draw(params, key, logits):
         b, b_tilde, noise = bernoulli.antithetic_pairs(key, logits, num_pairs)

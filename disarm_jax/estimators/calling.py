@@ -1,4 +1,4 @@
-"""How f is called and what it returns is checked, and how a gradient becomes the derivative of a value."""
+"""Calls f, checks what it returns, and turns a gradient into the derivative of a value."""
 
 import functools
 from collections.abc import Callable
@@ -17,15 +17,16 @@ def evaluate(f: Callable, points: Any, shape: tuple[int, ...], has_aux: bool = F
 
     Args:
       f: the function inside the expectation.
-      points: what f takes: samples `[N, *batch, D]`, or a tuple of them for a chain.
-      shape: `(N, *batch)`, what f must return.
+      points: the argument of f: samples `[N, *batch, D]`, or a tuple of them for a chain.
+      shape: `(N, *batch)`, the shape that f must return.
       has_aux: whether f returns a pair `(f_b, aux)`.
 
     Returns:
-      f at the points and the auxiliary output (None without one).
+      f at the points and the auxiliary output, which is None without `has_aux`.
 
     Raises:
-      TypeError, ValueError: if f does not return one real number for each point, or no pair with `has_aux`.
+      TypeError: if f does not return an array of real numbers, or, with `has_aux`, does not return a pair.
+      ValueError: if f does not return one number for each point.
     """
     out, aux = f(points), None
     if has_aux:
@@ -46,8 +47,8 @@ def check_values(f_b: Any, shape: tuple[int, ...]) -> jax.Array:
     """Returns the values of f as an array.
 
     Raises:
-      TypeError: if they are complex.
-      ValueError: if there is not one for each sample.
+      TypeError: if the values are complex.
+      ValueError: if there is not one value for each sample.
     """
     f_b = jnp.asarray(f_b)
     if f_b.shape != shape:
@@ -66,7 +67,7 @@ def check_values(f_b: Any, shape: tuple[int, ...]) -> jax.Array:
 def evaluate_floats(
     name: str, f: Callable, points: Any, shape: tuple[int, ...], has_aux: bool = False
 ) -> tuple[jax.Array, Any]:
-    """As `evaluate`, for an estimator that differentiates f. Raises TypeError if f returns integers."""
+    """Calls f like `evaluate`, for an estimator that differentiates f. Raises TypeError if f does not return floats."""
     f_b, aux = evaluate(f, points, shape, has_aux)
     if not jnp.issubdtype(f_b.dtype, jnp.floating):
         raise TypeError(f"{name} differentiates f, which must return floats, got dtype {f_b.dtype}")
@@ -76,23 +77,24 @@ def evaluate_floats(
 def evaluate_with_slope(
     name: str, f: Callable, points: jax.Array, shape: tuple[int, ...], has_aux: bool = False
 ) -> tuple[jax.Array, jax.Array, Any]:
-    """Returns f at the points, ∇f there, of which no derivative can be taken, and the auxiliary output."""
+    """Returns f at the points, its gradient ∇f there, and the auxiliary output. No derivative passes through ∇f."""
     call = functools.partial(evaluate_floats, name, f, shape=shape, has_aux=has_aux)
     f_b, pull, aux = first_order.vjp(call, points, has_aux=True)
     return f_b, bernoulli.wide(lax.stop_gradient(pull(jnp.ones_like(f_b))[0])), aux
 
 
 def widen(f_b: jax.Array, logits: jax.Array) -> tuple[jax.Array, jnp.dtype]:
-    """Returns f in float32 or wider, and the dtype of its mean: f's, or the logits' for an integer or boolean f."""
+    """Converts f to float32 or wider; also returns the dtype of its mean, that of the logits if f is an integer."""
     floating = jnp.issubdtype(f_b.dtype, jnp.floating)
     return f_b.astype(bernoulli.wide_dtype(f_b, logits)), f_b.dtype if floating else logits.dtype
 
 
 def finish(grad: jax.Array, logits: jax.Array, event_ndim: int = 1) -> jax.Array:
-    """Returns grad in the logits' dtype, NaN where they are: for a bit, or for all the classes of a variable.
+    """Converts a gradient to the dtype of the logits, and makes it NaN where they are NaN.
 
-    Comparisons turn a NaN logit into a bit 0, and not every formula looks at the logits again: without this a broken
-    network would train on as if nothing had happened.
+    A comparison turns a NaN logit into the bit 0, and not every formula looks at the logits again. Without this
+    function, a broken network would train on as if nothing had happened. For classes, one NaN logit makes the whole
+    variable NaN.
     """
     broken = jnp.isnan(logits)
     if event_ndim == 2:
@@ -103,15 +105,15 @@ def finish(grad: jax.Array, logits: jax.Array, event_ndim: int = 1) -> jax.Array
 def attach(value: jax.Array, grads: Any, logits: Any) -> jax.Array:
     """Returns the value, with the gradients as its derivative with respect to the logits.
 
-    Adds stop(grad) · (logits − stop(logits)), which is zero, instead of a custom derivative rule: f may close over
-    tracers of outer transformations, and this works in forward mode too. The sum runs over the axes that the value,
-    `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes. An infinite logit, of a bit or a class
-    that is certain or impossible, has no derivative.
+    It adds stop(grad) · (logits − stop(logits)), which is zero. A custom derivative rule would not do, because f may
+    close over tracers of outer transformations; this form also works in forward mode. The sum runs over the axes that
+    the value, `[*batch]`, does not have: `[*batch, D]`, or `[*batch, D, C]` for classes. An infinite logit, of a bit or
+    a class that is certain or impossible, has a derivative of zero.
 
     Args:
       value: `[*batch]`.
       grads: an array, or one for each layer.
-      logits: as many.
+      logits: an array, or one for each layer.
     """
     for grad, alpha in zip(jax.tree.leaves(grads), jax.tree.leaves(logits), strict=True):
         finite = jnp.where(jnp.isinf(alpha), jnp.zeros_like(alpha), alpha)  # ∞ − ∞ would be NaN

@@ -1,4 +1,4 @@
-"""Chains of stochastic layers, which stand where logits stand."""
+"""Chains of stochastic layers, which some estimators accept in the place of logits."""
 
 import dataclasses
 from typing import Any
@@ -11,14 +11,15 @@ from disarm_jax import bernoulli
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chain:
-    """Stochastic layers one after the other, b_t ~ Bernoulli(σ(layer_t(b_{t−1}))); stands where logits stand.
+    """Stochastic layers in sequence, b_t ~ Bernoulli(σ(layer_t(b_{t−1}))), to be given in the place of logits.
 
-    The estimators of `dj.hierarchical` take it in `init` and `apply`, and `expectation`, `variance_loss` and
-    `gradient_variance` of them in the place of logits. Their f takes the tuple (b_1, …, b_T), each `[N, *batch, D_t]`.
+    Use a chain for a model with several stochastic layers. The estimators that `dj.hierarchical` makes accept it in
+    `init` and `apply`, and so do `expectation`, `variance_loss` and `gradient_variance` of these estimators. Their f
+    takes the tuple (b_1, …, b_T), each of shape `[N, *batch, D_t]`.
 
     Attributes:
-      inputs: what the first layer gets, untouched.
-      layers: functions from b_{t−1} to logits_t. The first returns `[*batch, D_1]`; the others get samples with one
+      inputs: the input of the first layer, which is passed to it unchanged.
+      layers: functions from b_{t−1} to logits_t. The first one returns `[*batch, D_1]`. The others get samples with one
         more leading axis, `[R, *batch, D_{t−1}]`.
 
     Example:
@@ -37,9 +38,10 @@ class Chain:
             raise TypeError(f"layers must be a non-empty sequence of functions, got {self.layers!r}")
 
     def logits(self, t: int, rows: jax.Array | None, event_ndim: int = 1) -> jax.Array:
-        """Returns the logits of layer t, `[R, *batch, D_t]`, at R rows of samples of the layer before.
+        """Returns the logits of layer t, `[R, *batch, D_t]`, given R rows of samples of the layer before.
 
-        The first layer gets the inputs and has one row. Logits that do not depend on the layer before are broadcast.
+        The first layer gets the inputs and has one row. Logits that do not depend on the layer before are broadcast to
+        R rows.
         """
         logits = self.layers[t](rows if t else self.inputs)
         try:
@@ -51,7 +53,7 @@ class Chain:
             raise type(error)(f"layers[{t}]: {error}") from None
 
     def shapes(self, event_ndim: int = 1) -> list[jax.ShapeDtypeStruct]:
-        """Returns shapes and dtypes of the logits of each layer, `[*batch, D_t]`, without computing them."""
+        """Returns the shape and dtype of the logits of each layer, `[*batch, D_t]`, without computing the logits."""
 
         def trunk() -> list[jax.Array]:
             rows, logits = None, []
@@ -64,7 +66,7 @@ class Chain:
 
 
 def check_chain(name: str, chain: Any) -> Chain:
-    """Returns the chain. Raises TypeError if it is something else, such as logits."""
+    """Returns the chain. Raises TypeError if `chain` is not a `Chain`."""
     if not isinstance(chain, Chain):
         raise TypeError(
             f"{name} is for several layers and takes dj.Chain(inputs, layers) in the place of logits, got "
@@ -74,5 +76,5 @@ def check_chain(name: str, chain: Any) -> Chain:
 
 
 def chain_keys(key: jax.Array, num: int) -> jax.Array | list[jax.Array]:
-    """Returns `num` keys; a single one is the key itself, so that one layer draws just what the flat form draws."""
+    """Returns `num` keys. A single one is the key itself, so that a chain of one layer draws what logits draw."""
     return jax.random.split(key, num) if num > 1 else [key]

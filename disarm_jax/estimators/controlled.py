@@ -1,4 +1,4 @@
-"""Estimators with a control variate: terms of mean zero are subtracted from the gradient of a base."""
+"""Estimators with a control variate: terms with mean zero are subtracted from the gradient of a base estimator."""
 
 import dataclasses
 from typing import Any, NamedTuple, Protocol
@@ -15,12 +15,12 @@ from disarm_jax.structure import Composed, Parts, as_composed, parts_at
 
 
 class AtSamples(NamedTuple):
-    """What a control variate is made of.
+    """The quantities that a control variate is computed from.
 
     Attributes:
-      f: outer and inner.
+      f: outer and inner function.
       logits: `[*batch, D]`.
-      samples: the base's.
+      samples: the samples of the base estimator.
       parts: inner(b) and b at the samples.
       f_b: `[N, *batch]`, f at the samples.
       has_aux: whether f returns a pair.
@@ -35,46 +35,47 @@ class AtSamples(NamedTuple):
 
 
 class Control(Protocol):
-    """What is known of f around the samples of a base."""
+    """Computes a control variate from what is known of f near the samples of a base estimator."""
 
     @property
     def random(self) -> bool:
-        """Whether `terms` needs a key."""
+        """Whether `terms` needs a random key."""
         ...
 
     def check(self, base: SampleEstimator) -> None:
-        """Raises ValueError if it cannot be the control variate of a base."""
+        """Raises ValueError if this cannot be a control variate of the base estimator."""
         ...
 
     def point(self, logits: jax.Array, b: jax.Array) -> jax.Array:
-        """Returns `[*batch, D]`, where f is expanded; the later layers of a chain are at the means they have there."""
+        """Returns the point `[*batch, D]` where f is expanded; later layers of a chain are at their means given it."""
         ...
 
     def terms(
         self, est: "Controlled", params: Any, key: jax.Array | None, at: AtSamples
     ) -> tuple[jax.Array | None, list[jax.Array]]:
-        """Returns a constant `[*batch]` to subtract from f, or None, and terms `[*batch, D]` of mean zero.
+        """Returns a constant `[*batch]` to subtract from f, or None, and a list of terms `[*batch, D]` with mean zero.
 
         Args:
           est: the estimator.
-          params: the base's.
-          key: consumed; None if it is not `random`.
-          at: f and the base's samples.
+          params: the tunables of the base estimator.
+          key: a JAX random key, which must not be used again. It is None if the control variate is not `random`.
+          at: f and the samples of the base estimator.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Controlled(Derived):
-    """An estimator of samples with a control variate: base(f) − Σ_j λ_j term_j, unbiased for every λ if the base is.
+    """An estimator of samples with a control variate: base(f) − Σ_j λ_j term_j.
 
-    `params` is `{"base": the base's, "scale": (λ_1, …)}`, learnt by descending `variance_loss`, or the base's alone if
-    there are no scales to learn.
+    It is unbiased for every λ if the base estimator is. `params` is `{"base": the tunables of the base, "scale": (λ_1,
+    …)}`, learnt by descending `variance_loss`; if there are no scales to learn, it consists of the tunables of the base
+    alone.
 
     Attributes:
       base: the estimator whose samples and formula are used.
-      control: the terms.
-      init_scale: λ at the start; empty if the terms are subtracted as they are.
+      control: the control variate.
+      init_scale: the initial values of the scales λ; empty if the terms are subtracted without scales.
     """
 
     base: SampleEstimator
@@ -85,7 +86,7 @@ class Controlled(Derived):
     init: Init = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derives what follows from the parts. Raises TypeError or ValueError if they do not fit."""
+        """Derives the other fields. Raises TypeError or ValueError if base and control variate do not fit."""
         self.control.check(check_base(self.base))
         object.__setattr__(self, "event_ndim", self.base.event_ndim)
         object.__setattr__(self, "tunables", ("scale",) if self.init_scale else self.base.tunables)
@@ -94,17 +95,17 @@ class Controlled(Derived):
 
     @property
     def moves_samples(self) -> bool:
-        """Whether the base's tunables change the distribution of the samples."""
+        """Whether the tunables of the base estimator change the distribution of the samples."""
         return self.base.moves_samples
 
     def init_params(self, key: jax.Array, logits: jax.Array) -> Any:
-        """Makes the base's tunables and the scales, float32 or wider."""
+        """Returns the tunables of the base estimator and the scales, in float32 or wider."""
         dtype, base = bernoulli.wide_dtype(self.check_logits(logits)), self.base.init(key, logits)
         scales = tuple(jnp.asarray(scale, dtype) for scale in self.init_scale)
         return {"base": base, "scale": scales} if scales else base
 
     def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
-        """Draws, evaluates f at the samples, and once more for the control variate."""
+        """Draws samples, evaluates f at them, and evaluates f once more for the control variate."""
         logits = self.check_logits(logits, params)
         self.check_scales(params)
         base_key, control_key = split_if(self.control.random, key)
@@ -118,14 +119,14 @@ class Controlled(Derived):
         return Outcome(estimate, logits, self.base.of_draws(aux), self.base.log_prob_of(own, logits, samples))
 
     def check_scales(self, params: Any) -> None:
-        """Raises TypeError if there is not one scale for each term, or the base's tunables are missing."""
+        """Raises TypeError if there is not one scale for each term, or if tunables of the base are missing."""
         scales, num = params["scale"] if self.init_scale else (), len(self.init_scale)
         if not isinstance(scales, tuple | list) or len(scales) != num:
             raise TypeError(f"params['scale'] of {self.name} must be a tuple of {num} numbers, got {scales!r}")
         options.check_params(self.base.name, self.base_params(params), self.base.tunables)
 
     def gradient(self, params: Any, key: jax.Array | None, at: AtSamples) -> jax.Array:
-        """Returns the base's gradient less the control variate; see `Control.terms`."""
+        """Returns the gradient of the base estimator minus the control variate; see `Control.terms`."""
         own, alpha = self.base_params(params), bernoulli.stop_and_widen(at.logits)
         around, parts = vary_like((at.logits, at.parts), at.f_b)  # under shard_map, f may differ between devices
         wide_f, _ = calling.widen(lax.stop_gradient(at.f_b), at.logits)
@@ -143,7 +144,7 @@ class Controlled(Derived):
 
 
 def split_if(random: bool, key: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-    """Returns the key and None, or two keys made of it if a second one is needed."""
+    """Returns the key and None, or two new keys if a second one is needed."""
     if not random:
         return key, None
     first, second = jax.random.split(key)
@@ -151,11 +152,11 @@ def split_if(random: bool, key: jax.Array) -> tuple[jax.Array, jax.Array | None]
 
 
 def check_base(base: Estimator) -> SampleEstimator:
-    """Returns the base of a control variate.
+    """Returns the base estimator of a control variate.
 
     Raises:
-      TypeError: if it is no estimator.
-      ValueError: if it calls f itself, or its bits are not independent.
+      TypeError: if `base` is not an estimator.
+      ValueError: if it calls f itself, or if its bits are not independent.
     """
     options.check_estimator("a control variate", base)
     if not isinstance(base, SampleEstimator):

@@ -1,4 +1,4 @@
-"""ARMS: any number of mutually antithetic samples, f as a black box."""
+"""ARMS: an estimator from any number of mutually antithetic samples, which does not differentiate f."""
 
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
@@ -7,17 +7,20 @@ from disarm_jax.estimators.pairs import Pairing, each_with_each, weighted
 
 
 def arms(*, num_samples: int = 4) -> SampleEstimator:
-    """ARMS (Dimitriev & Zhou, 2021): REINFORCE-LOO on n samples of the Dirichlet copula, reweighted.
+    """ARMS (Dimitriev & Zhou, 2021): REINFORCE-LOO on n samples of a Dirichlet copula, with a correcting weight.
 
-    1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, with c = P(b_j = 1, b_k = 0) of two of the samples. Unbiased; n
-    evaluations of f; f is not differentiated. With two samples it is DisARM; with more it mostly has less variance than
-    DisARM with as many evaluations.
+    The estimate is 1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, where c = P(b_j = 1, b_k = 0) for two of the samples. It
+    is unbiased, takes n evaluations of f, and does not differentiate f. With two samples it is DisARM; with more it
+    mostly has less variance than DisARM with as many evaluations.
 
     Paper: Dimitriev & Zhou, ARMS: Antithetic-REINFORCE-Multi-Sample gradient for binary variables, ICML 2021
     Advice: With more than two evaluations: any f, nothing to tune, mostly less variance than as many DisARM pairs.
 
     Args:
-      num_samples: n, at least 2.
+      num_samples: n, the number of coupled samples, at least 2.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.arms(num_samples=3)

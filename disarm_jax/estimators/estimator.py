@@ -1,9 +1,9 @@
 """Defines what an estimator is: a frozen record of parts, and the value and gradient that it returns.
 
-`Estimator(init, apply)` is all that a custom estimator needs. The estimators of this package are records whose parts
-are visible: how they draw, their formula, their value, and what they are. `apply` and the verbs are derived from these
-parts, so that `dataclasses.replace` changes a part everywhere. `info`, `pairs`, `linear` and `of_differences` are
-statements about the sampler and the formula: change them together.
+A custom estimator needs no more than `Estimator(init, apply)`. The estimators of this package are records with visible
+parts: a sampler, a formula, a value, and a description. `apply` and functions such as `expectation` are derived from
+these parts, so that `dataclasses.replace` changes a part everywhere. The fields `info`, `pairs`, `linear` and
+`of_differences` are statements about the sampler and the formula and must be changed together with them.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ class Estimate(NamedTuple):
     """One estimate of E f(b) and of its derivative through the sampling distribution.
 
     Attributes:
-      value: `[*batch]`, the mean of f over the samples drawn from q, or the multi-sample bound. Its ordinary
-        derivative is that of f with respect to whatever f closes over, logits included.
+      value: `[*batch]`, the mean of f over the samples drawn from q, or the multi-sample bound. Its ordinary derivative
+        is that of f with respect to whatever f closes over, logits included.
       grad: `[*batch, D]`, the derivative with respect to the logits that comes from sampling alone. For a `Chain` it is
         a tuple with one array for each layer.
     """
@@ -38,15 +38,15 @@ class Estimate(NamedTuple):
 
 
 class EstimatorInfo(NamedTuple):
-    """Describes an estimator to somebody who chooses one.
+    """Describes an estimator, to help choose one.
 
     Attributes:
-      name: as in configs.
-      evaluations: evaluations of f per estimate and example, relaxed ones included. It is a text such as "D + 1" where
-        the number depends on the number of bits or layers.
+      name: the name used in configs.
+      evaluations: the number of evaluations of f per estimate and example, relaxed ones included. It is a text such as
+        "D + 1" where the number depends on the number of bits or layers.
       paper: where the estimator comes from.
       advice: one line that says when to prefer it.
-      objective: "expectation" for E f(b), "bound" for the multi-sample bound with f = log w.
+      objective: "expectation" for E f(b), or "bound" for the multi-sample bound with f = log w.
       unbiased: whether the mean of `grad` is the exact gradient.
       needs_grad: whether f is differentiated with respect to b, and so must be defined between 0 and 1.
     """
@@ -61,23 +61,23 @@ class EstimatorInfo(NamedTuple):
 
 
 def describe(factory: Callable, evaluations: int | str, **facts: Any) -> EstimatorInfo:
-    """Describes the estimator that a function makes, with paper and advice from the lines of its docstring.
+    """Describes the estimator that a factory makes. Paper and advice are taken from the docstring of the factory.
 
     Args:
-      factory: has the lines "Paper: …" and "Advice: …" in its docstring.
+      factory: a function with the lines "Paper: …" and "Advice: …" in its docstring.
       evaluations: as in `EstimatorInfo`.
-      **facts: those of `EstimatorInfo` that differ from its defaults.
+      **facts: the fields of `EstimatorInfo` that differ from their defaults.
     """
     lines = dict(line.split(": ", 1) for line in (inspect.getdoc(factory) or "").splitlines() if ": " in line)
     return EstimatorInfo(factory.__name__, evaluations, lines.get("Paper", ""), lines.get("Advice", ""), **facts)
 
 
 class Samples(NamedTuple):
-    """What an estimator has drawn.
+    """The samples that an estimator has drawn.
 
     Attributes:
-      b: `[N, *batch, D]`, the points at which it asks for f, in the dtype of the logits.
-      noise: whatever else its formula needs of the draw.
+      b: `[N, *batch, D]` in the dtype of the logits, the points at which f is to be evaluated.
+      noise: whatever else the formula of the estimator needs to know of the draw.
     """
 
     b: jax.Array
@@ -85,12 +85,12 @@ class Samples(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An estimate, and what `expectation` and `variance_loss` need beside it.
+    """An estimate, and what `expectation` and `variance_loss` need in addition.
 
     Attributes:
       estimate: value and gradient.
-      logits: what `estimate.grad` is the derivative with respect to: the logits, or for a chain those of each layer.
-      aux: the auxiliary output of f at the samples drawn from q; None without one.
+      logits: what `estimate.grad` is the derivative with respect to: the logits, or those of each layer of a chain.
+      aux: the auxiliary output of f at the samples drawn from q; None if f has none.
       log_prob: `[*batch]`, the log-probability of the samples as a function of the tunables, or a tuple of these for a
         chain; None if the tunables do not change the distribution of the samples.
     """
@@ -102,10 +102,10 @@ class Outcome(NamedTuple):
 
 
 class Init(Protocol):
-    """Makes the tunables of an estimator."""
+    """Makes the learnable parameters of an estimator, its tunables."""
 
     def __call__(self, key: jax.Array, logits: Any, /) -> Any:
-        """Returns an empty pytree if there are none. The key is consumed; shapes depend on the last axes only."""
+        """Returns the tunables, or an empty pytree; shapes depend only on the last axes of the logits."""
         ...
 
 
@@ -122,11 +122,11 @@ class Apply(Protocol):
 
     # To a type checker, both *args and **options of type Any say that a custom function need not take any of them.
     def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, /, *args: Any, **options: Any) -> Any:
-        """Returns an `Estimate`; the key is consumed.
+        """Returns an `Estimate`; the key must not be used again.
 
-        The estimators of this package also take `has_aux=True`: f then returns a pair `(f_b, aux)` and apply the pair
-        `(Estimate, aux)`, where aux belongs to the samples drawn from q, one row each, sample axis first. So
-        `lambda b: (f(b), b)` hands out the samples themselves.
+        The estimators of this package also take `has_aux=True`. Then f returns a pair `(f_b, aux)`, and apply returns
+        the pair `(Estimate, aux)`, where aux has one row for each sample drawn from q, with the sample axis first. For
+        example, `lambda b: (f(b), b)` returns the samples themselves.
         """
         ...
 
@@ -147,10 +147,10 @@ class ApplyWithAux(Protocol):
 
 
 class VarianceLoss(Protocol):
-    """Returns a scalar whose derivative in the tunables is that of the variance, see `disarm_jax.variance_loss`."""
+    """Returns a scalar whose derivative in the tunables is that of the variance; see `disarm_jax.variance_loss`."""
 
     def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function, /) -> jax.Array:
-        """The arguments are those of `Apply`."""
+        """Computes the loss; the arguments are those of `Apply`."""
         ...
 
 
@@ -160,31 +160,44 @@ class Sampler(Protocol):
     def __call__(self, params: Any, key: jax.Array, logits: jax.Array, /) -> tuple[jax.Array, Any]:
         """Returns samples b `[N, *batch, D]`, each with the distribution q, and whatever else the formula needs.
 
-        The logits are stopped and float32 or wider; the key is consumed.
+        The logits carry no derivative and are float32 or wider; the key must not be used again.
         """
         ...
 
 
 class Formula(Protocol):
-    """The gradient from what was drawn and f there."""
+    """Computes the gradient from the samples and from f at the samples."""
 
     def __call__(self, params: Any, logits: jax.Array, b: jax.Array, noise: Any, f_b: jax.Array, /) -> jax.Array:
-        """Returns `[*batch, D]` from f_b `[N, *batch]`, which carries no derivatives."""
+        """Returns `[*batch, D]`, from f_b `[N, *batch]`, which carries no derivative."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimator:
-    """A gradient estimator: pure functions, to be jitted, vmapped and scanned by the caller.
+    """A gradient estimator: pure functions, to be transformed by `jax.jit`, `jax.vmap` or `jax.lax.scan` as needed.
+
+    Make one by `dj.make_estimator(name)` or by a factory such as `dj.disarm()`. To write a custom estimator, pass
+    `init` and `apply`.
 
     Attributes:
-      init: `(key, logits) -> params`, the tunables (control variates, β, …); an empty pytree if there are none.
+      init: `(key, logits) -> params`, makes the learnable parameters (tunables) of the estimator, such as the scale of
+        a control variate. They are an empty pytree if there is nothing to learn.
       apply: `(params, key, logits, f) -> Estimate`.
       variance_loss: for a custom estimator, `(params, key, logits, f) -> scalar`; see `disarm_jax.variance_loss`.
-      tuned_by_logits: whether the tunables may be learnt by the squares of the logits' gradient also where a network
-        makes the logits. Otherwise they are learnt by the squares of the network's gradient. The few scales of a
-        control variate come out nearly the same either way, and the former spares a product with the network.
-      info: what the estimator is; None for a custom one.
+      tuned_by_logits: whether the tunables may be learnt from the squares of the gradient with respect to the logits,
+        even where a network computes the logits. Otherwise they are learnt from the squares of the network's gradient.
+        The few scales of a control variate come out nearly the same either way, and the former saves a product with the
+        network.
+      info: a description of the estimator; None for a custom one.
+
+    Example:
+      >>> def apply(params, key, logits, f):  # a custom estimator, here a rescaled one
+      ...     value, grad = dj.disarm().apply(params, key, logits, f)
+      ...     return dj.Estimate(value, 0.5 * grad)
+      >>> est = dj.Estimator(init=lambda key, logits: (), apply=apply)
+      >>> dj.expectation(est)((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1)).shape
+      (5,)
     """
 
     init: Init
@@ -195,7 +208,7 @@ class Estimator:
 
     @property
     def name(self) -> str:
-        """Its name in errors."""
+        """The name of the estimator in error messages."""
         return self.info.name if self.info else "this custom estimator"
 
     @property
@@ -204,7 +217,15 @@ class Estimator:
         return False
 
     def draw(self, params: Any, key: jax.Array, logits: Any) -> Samples:
-        """Asks for samples, at which f may be evaluated outside of JAX.
+        """Draws samples at which f may then be evaluated outside of JAX.
+
+        Args:
+          params: the tunables.
+          key: a JAX random key, which must not be used again.
+          logits: `[*batch, D]`, or `[*batch, D, C]` for classes.
+
+        Returns:
+          The samples; evaluate f at `samples.b` and pass the values to `tell`.
 
         Raises:
           TypeError: if the estimator has to call f itself.
@@ -213,6 +234,12 @@ class Estimator:
 
     def tell(self, params: Any, logits: Any, samples: Samples, f_b: jax.Array) -> Estimate:
         """Returns the estimate from the values of f at the samples of `draw`.
+
+        Args:
+          params: as given to `draw`.
+          logits: as given to `draw`.
+          samples: the result of `draw`.
+          f_b: `[N, *batch]`, f at `samples.b`.
 
         Raises:
           TypeError: if the estimator has to call f itself.
@@ -223,7 +250,8 @@ class Estimator:
         """Applies the estimator and returns all that is known of the estimate.
 
         Raises:
-          TypeError: if f has an auxiliary output and a custom `apply` takes no `has_aux`.
+          TypeError: if f has an auxiliary output and a custom `apply` takes no `has_aux`, or if the logits are a
+            `Chain`.
         """
         if isinstance(logits, Chain):
             raise TypeError(f"{self.name} takes logits, got a Chain; only estimators of dj.hierarchical take one here")
@@ -238,7 +266,7 @@ class Estimator:
 
 
 def no_tunables(key: jax.Array, logits: Any, /) -> tuple:
-    """Stands for the `init` of an estimator without tunables, which also checks the logits: `Derived.no_params`."""
+    """Marks an estimator without tunables; `Derived` replaces it by `no_params`, which also checks the logits."""
     return ()
 
 
@@ -247,8 +275,9 @@ class Derived(Estimator):
     """An estimator of this package, whose `apply` is derived from its `outcome`.
 
     Attributes:
-      event_ndim: 1 for bits `[*batch, D]`, 2 for classes: logits and grad `[*batch, D, C]`, b `[N, *batch, D, C]`.
-      tunables: the names of the entries of `params`, none if there is nothing to tune.
+      event_ndim: 1 for bits, with logits `[*batch, D]`; 2 for classes, with logits and grad `[*batch, D, C]` and
+        samples `[N, *batch, D, C]`.
+      tunables: the names of the entries of `params`; none if there is nothing to learn.
       init: derived if there are no tunables.
       apply: derived.
     """
@@ -259,7 +288,7 @@ class Derived(Estimator):
     apply: ApplyWithAux = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derives what follows from the parts."""
+        """Derives `init` and `apply` from the other fields."""
         if self.init is no_tunables:
             object.__setattr__(self, "init", self.no_params)
         object.__setattr__(self, "apply", functools.partial(apply_outcome, self))
@@ -273,7 +302,7 @@ class Derived(Estimator):
         """Returns the logits as an array.
 
         Raises:
-          TypeError: if they are a chain or no floats, or if `params` are given and lack a tunable.
+          TypeError: if they are a chain or not floating-point numbers, or if `params` are given and lack a tunable.
         """
         if isinstance(logits, Chain):
             raise TypeError(f"{self.name} takes logits, got a Chain; its form for chains is dj.hierarchical(…) of it")
@@ -285,7 +314,7 @@ class Derived(Estimator):
 def apply_outcome(
     est: Estimator, params: Any, key: jax.Array, logits: Any, f: Function, *, has_aux: bool = False
 ) -> Any:
-    """Returns the estimate of an outcome, and with `has_aux` the auxiliary output."""
+    """Returns the estimate of an outcome, and with `has_aux` also the auxiliary output."""
     out = est.outcome(params, key, logits, f, has_aux)
     return (out.estimate, out.aux) if has_aux else out.estimate
 
@@ -297,23 +326,25 @@ def mean_value(f_b: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleEstimator(Derived):
-    """An estimator that evaluates f at hard samples only: a sampler and a formula.
+    """An estimator that evaluates f at hard samples only, defined by a sampler and a formula.
 
-    The formula sees f without derivatives, and f sees the samples without tangents, so f is never differentiated
-    with respect to b.
+    The formula sees f without derivatives, and f sees the samples without tangents, so f is never differentiated with
+    respect to b.
 
     Attributes:
-      sampler: how it draws.
-      formula: from f at the samples to the gradient; linear in f, unless the estimator is one of a bound.
-      value: `[N, *batch] -> [*batch]`, what the estimate's value makes of f at the samples: their mean, or a bound.
-      linear: for a bound, an unbiased estimate of ∂E h(b) from the same samples, a formula that is linear in h.
-      log_prob: `(params, logits, b) -> [*batch]`, the log-probability of the samples, if tunables change it.
-      num_draws: how many of the N samples have the distribution q, the first ones; the rest, flips of them, are for the
-        formula alone, not for the value and the auxiliary output. None: all.
-      of_differences: whether the formula sees differences of f alone, so that a constant added to f changes nothing.
-      pairs: how the samples form exchangeable pairs, of which the formula is a mean; None: it is not.
-      independent: whether the bits, or variables, of a sample from q are independent of each other, as control variates
-        and chains take for granted. Those of `disarm_jax.subsets` are not.
+      sampler: draws the samples.
+      formula: computes the gradient from f at the samples. It is linear in f, unless the estimator is for a bound.
+      value: `[N, *batch] -> [*batch]`, computes the value of the estimate from f at the samples: their mean, or a
+        bound.
+      linear: for a bound, a formula that is linear in h and estimates ∂E h(b) from the same samples without bias.
+      log_prob: `(params, logits, b) -> [*batch]`, the log-probability of the samples, if the tunables change it.
+      num_draws: how many of the N samples, the first ones, have the distribution q; None if all do. The others, in
+        which bits were flipped, are for the formula alone, not for the value and the auxiliary output.
+      of_differences: whether the formula depends on differences of f alone, so that adding a constant to f changes
+        nothing.
+      pairs: how the samples form exchangeable pairs over which the formula is a mean; None if they do not.
+      independent: whether the bits (or variables) of a sample from q are independent of each other, as control variates
+        and chains require. Those of `disarm_jax.subsets` are not.
     """
 
     sampler: Sampler
@@ -328,7 +359,7 @@ class SampleEstimator(Derived):
 
     @property
     def of_bound(self) -> bool:
-        """Whether it estimates the derivative of a multi-sample bound, and f is log w."""
+        """Whether the estimator is for the derivative of a multi-sample bound, with f = log w."""
         return self.value is not mean_value
 
     @property
@@ -337,7 +368,7 @@ class SampleEstimator(Derived):
         return self.log_prob is not None
 
     def draw(self, params: Any, key: jax.Array, logits: jax.Array) -> Samples:
-        """Asks for samples; the key is consumed. `samples.b` are the points at which to evaluate f, anywhere."""
+        """Draws samples. Evaluate f at `samples.b`, inside or outside of JAX; the key must not be used again."""
         logits = self.check_logits(logits, params)
         b, noise = self.sampler(params, key, bernoulli.stop_and_widen(logits))
         return Samples(b.astype(logits.dtype), noise)
@@ -348,7 +379,7 @@ class SampleEstimator(Derived):
         Args:
           params: as given to `draw`.
           logits: as given to `draw`.
-          samples: from `draw`.
+          samples: the result of `draw`.
           f_b: `[N, *batch]`.
         """
         logits = self.check_logits(logits, params)
@@ -357,14 +388,14 @@ class SampleEstimator(Derived):
         return self.finish(logits, f_b, self.formula(params, bernoulli.stop_and_widen(logits), *samples, wide_f))
 
     def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
-        """Draws, evaluates f once, and tells."""
+        """Draws samples, evaluates f at them in one call, and computes the estimate."""
         samples = self.draw(params, key, logits)
         f_b, aux = calling.evaluate(f, samples.b, self.rows_of(samples), has_aux)
         estimate = self.tell(params, logits, samples, f_b)
         return Outcome(estimate, jnp.asarray(logits), self.of_draws(aux), self.log_prob_of(params, logits, samples))
 
     def finish(self, logits: jax.Array, f_b: jax.Array, grad: jax.Array) -> Estimate:
-        """Returns the value of f at the samples, and a gradient made of them in the dtype of the logits."""
+        """Returns the estimate: the value of f at the samples, and the gradient in the dtype of the logits."""
         f_b, value_dtype = calling.widen(f_b, logits)
         value = self.value(f_b[: self.num_draws]).astype(value_dtype)
         return Estimate(value, calling.finish(grad, logits, self.event_ndim))
@@ -378,7 +409,7 @@ class SampleEstimator(Derived):
         return samples.b.shape[: samples.b.ndim - self.event_ndim]
 
     def log_prob_of(self, params: Any, logits: jax.Array, samples: Samples) -> jax.Array | None:
-        """Returns the log-probability of the samples if tunables change it."""
+        """Returns the log-probability of the samples if the tunables change it, and None otherwise."""
         if self.log_prob is None:
             return None
         log_prob = self.log_prob(params, bernoulli.stop_and_widen(jnp.asarray(logits)), samples.b)
@@ -391,13 +422,15 @@ class SampleEstimator(Derived):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SlopeEstimator(Derived):
-    """An estimator that looks at ∇f where it evaluates f: a sampler and a formula.
+    """An estimator that uses the gradient ∇f where it evaluates f, defined by a sampler and a formula.
 
     Attributes:
       sampler: as in `SampleEstimator`.
-      formula: `(params, logits, b, noise, f_b, slope) -> [*batch, D]`, with f_b `[N, *batch]`, slope `[N, *batch, D]`.
-      relax: `(logits, noise) -> [N, *batch, D]`, points between the bits where ∇f is taken instead; f is then evaluated
-        at the samples in a call of its own, because `value` is a mean of f over them. None: ∇f at the samples.
+      formula: `(params, logits, b, noise, f_b, slope) -> [*batch, D]`, with f_b `[N, *batch]` and slope `[N, *batch,
+        D]`.
+      relax: `(logits, noise) -> [N, *batch, D]`, points between the bits at which ∇f is taken instead; f is then
+        evaluated at the samples in a call of its own, because `value` is a mean of f over samples. None takes ∇f at the
+        samples.
     """
 
     sampler: Sampler
@@ -405,7 +438,7 @@ class SlopeEstimator(Derived):
     relax: Callable[[jax.Array, Any], jax.Array] | None = None
 
     def outcome(self, params: Any, key: jax.Array, logits: jax.Array, f: Function, has_aux: bool = False) -> Outcome:
-        """Draws, evaluates f and its slope, and applies the formula."""
+        """Draws samples, evaluates f and its gradient, and applies the formula."""
         logits = self.check_logits(logits, params)
         alpha = bernoulli.stop_and_widen(logits)
         b, noise = self.sampler(params, key, alpha)

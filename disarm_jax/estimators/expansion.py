@@ -1,14 +1,14 @@
 """The expansion of f at the mean p = σ(α), and the gradients of its expectation in closed form.
 
-With d = b − p and v = p(1 − p), the bits being independent,
+With d = b − p and v = p(1 − p), and because the bits are independent,
 
     h₁(b) = ∇f(p)ᵀd        has the gradient   ∂E h₁/∂α = ∇f(p) ⊙ v,
     h₂(b) = ½ dᵀH d        has the gradient   ∂E h₂/∂α = ½ diag(H) ⊙ v ⊙ (1 − 2p).
 
-H is the Hessian of f, or of outer alone where `Composed` has an inner that is affine or is to be linearised. Nothing in
-this asks for slope and curvature to be f's: any that do not depend on b will do. Where inner knows its moments, those
-of the second order are outer's, averaged over a normal distribution of inner(b): a mean slope follows a curve further
-than a tangent.
+H is the Hessian of f; for a `Composed` with an inner function that is affine or is linearised, it is that of outer
+alone. The closed forms hold for any slope and curvature that do not depend on b, not only for those of f. Where inner
+knows its moments, slope and curvature of the second order are those of outer, averaged over a normal distribution of
+inner(b): a mean slope follows a curve further than a tangent does.
 """
 
 import functools
@@ -28,12 +28,12 @@ from disarm_jax.structure import MLP, Composed, Parts, moments_of, outer_of, par
 
 
 class Expansion(NamedTuple):
-    """What is known of f at the mean; no derivative passes through any of it.
+    """The expansion of f at the mean; no derivative passes through any of it.
 
     Attributes:
-      f_p: `[*batch]`, f at the mean, or what an average has in its place: the constant of the expansion.
-      gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; for the first order the first alone.
-      terms: from inner(b) and b `[N, *batch, D]` to (h₁, h₂), each `[N, *batch]`.
+      f_p: `[*batch]`, the constant of the expansion: f at the mean, or its counterpart in an average.
+      gradients: ∂E h₁/∂α and ∂E h₂/∂α, each `[*batch, D]`; for the first order only the first.
+      terms: a function from inner(b) and b `[N, *batch, D]` to (h₁, h₂), each `[N, *batch]`.
     """
 
     f_p: jax.Array
@@ -51,15 +51,15 @@ def expand(
     *,
     has_aux: bool = False,
 ) -> Expansion:
-    """Expands f at the mean: one call of outer, and one of inner or of its moments, or of both if inner is affine.
+    """Expands f at the mean, by one call of outer, and one of inner or of its moments, or of both if inner is affine.
 
     Args:
-      name: of the estimator, for errors.
-      f: outer and inner.
+      name: the name of the estimator, for error messages.
+      f: outer and inner function.
       logits: `[*batch, D]`.
       order: 1 or 2.
       probes: as in `taylor`.
-      key: of the probes, consumed; for the second order only.
+      key: a JAX random key for the probes; needed for the second order only.
       has_aux: whether f returns a pair.
     """
     alpha = bernoulli.stop_and_widen(logits)
@@ -100,9 +100,9 @@ def expand(
 def _linearised(
     f: Composed, p: jax.Array, v: jax.Array, affine: bool, moments: Callable | None
 ) -> tuple[Parts, Callable, Parts | None]:
-    """Returns the parts at the mean and their derivative, or those of their mean; with moments, their variance, too.
+    """Returns the parts at the mean and their derivative, or those of their mean; with moments also their variance.
 
-    All of it is without the sample axis, which the functions have to see.
+    The results have no sample axis, although the functions have to see one.
     """
 
     def at_mean(p):
@@ -116,7 +116,7 @@ def _linearised(
 
 
 def tangent(outer_of_rows: Callable, a: Any, order: int) -> tuple[jax.Array, Any, Callable | None]:
-    """Returns value, slope, and for the second order the product with the Hessian of outer, all at a."""
+    """Returns value and slope of outer at a, and for the second order also the product with its Hessian."""
     outer, a = detached(lambda a: outer_of_rows(_rows(a))[0], a)
 
     def slope(a):
@@ -136,10 +136,10 @@ TWO_POINTS = (1.0, -1.0), (1 / 2, 1 / 2)
 
 
 def averaged(outer: Callable, a: Parts, variance: Any, rule: tuple) -> tuple[jax.Array, Parts, Callable]:
-    """Does what `tangent` does on average over independent numbers with means a; the mean curvature is a secant.
+    """Averages what `tangent` computes over independent variables with means a; the mean curvature is a secant.
 
-    The value is what is left of the mean of outer without the term of second order. Where tracing finds that outer is
-    affine in the variables themselves, as log p(b) and log q(b) are, these stay at their mean and have no curvature.
+    The value is the mean of outer minus its term of second order. Where tracing finds that outer is affine in the
+    binary variables themselves, as log p(b) and log q(b) are, these stay at their mean and have no curvature.
     """
     nodes, weights = rule
 
@@ -172,7 +172,7 @@ def averaged(outer: Callable, a: Parts, variance: Any, rule: tuple) -> tuple[jax
 
 
 def _diagonal(product: Callable, p: jax.Array, probes: int, key: jax.Array | None) -> jax.Array:
-    """Estimates the diagonal of a matrix `[*batch, D, D]` from products with it; from D probes on it is exact."""
+    """Estimates the diagonal of a matrix `[*batch, D, D]` from products with it; with D probes or more it is exact."""
     dim = p.shape[-1]
     if probes >= dim:
         z = jnp.ones_like(p)[None] * jnp.expand_dims(jnp.eye(dim, dtype=p.dtype), tuple(range(1, p.ndim)))

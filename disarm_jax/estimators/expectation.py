@@ -1,4 +1,4 @@
-"""Differentiates an expectation by an estimator."""
+"""Makes an expectation differentiable by means of an estimator."""
 
 from typing import Any, Literal, Protocol, TypeVar, overload
 
@@ -16,7 +16,7 @@ class Expectation(Protocol[Result]):
     """E f(b) as a function that JAX can differentiate."""
 
     def __call__(self, params: Any, key: jax.Array, logits: Any, f: Function) -> Result:
-        """See `expectation`."""
+        """Estimates E f(b); see `expectation`."""
         ...
 
 
@@ -29,20 +29,26 @@ def expectation(est: Estimator, *, has_aux: bool) -> Expectation[Any]: ...
 def expectation(est: Estimator, *, has_aux: bool = False) -> Expectation[Any]:
     """Makes E f(b) a function that JAX can differentiate, in reverse and in forward mode.
 
+    Use it in a training loss: `jax.grad` then returns the estimator's gradient for the logits, and the ordinary
+    gradient for everything else that f depends on.
+
     Args:
       est: an estimator.
       has_aux: whether f returns a pair `(f_b, aux)`. The result is then a pair as well, with every leaf of aux averaged
         over the samples; use it with `jax.grad(…, has_aux=True)` after reducing the batch.
 
     Returns:
-      A function `(params, key, logits, f) -> [*batch]`. Its value is `Estimate.value`. Its derivative with respect to
-      the logits is `Estimate.grad` plus that of f's own dependence on them, and with respect to anything else that f
-      closes over the ordinary one. First derivatives only: those of the gradient with respect to logits are zero. No
-      gradient reaches `params`: see `variance_loss`. For an estimator from `hierarchical`, a `Chain` stands for the
-      logits, and the derivative reaches whatever its layers close over.
+      A function `(params, key, logits, f) -> [*batch]`, whose value is `Estimate.value`. Its derivative with respect to
+      the
+      logits is `Estimate.grad` plus the derivative of f's own dependence on them; with respect to anything else that f
+      closes over, it is the ordinary derivative. Only first derivatives are supported: those of the gradient with
+      respect
+      to the logits are zero. No gradient reaches `params`: see `variance_loss`. For an estimator made by
+      `hierarchical`,
+      a `Chain` takes the place of the logits, and the derivative reaches whatever its layers close over.
 
     Raises:
-      TypeError: if `est` is no estimator.
+      TypeError: if `est` is not an estimator.
 
     Example:
       >>> def objective(logits, weights, key):

@@ -1,9 +1,9 @@
-"""How f is differentiated: once, at points that carry no derivative of their own, and with nothing else following.
+"""Differentiates f exactly once, at points that carry no derivative of their own.
 
 An estimator uses ∇f as a number. If f were differentiated as it is, an outer derivative with respect to what f closes
-over, the weights of a decoder, would differentiate the backward pass of f as well, before anything can stop it. Many
-functions cannot be differentiated twice, and none should have to be. So f is first traced to a program in which the
-closed-over values are inputs, and only the points remain differentiable.
+over, such as the weights of a decoder, would also differentiate the backward pass of f, before anything could stop it.
+Many functions cannot be differentiated twice, and none should have to be. So f is first traced to a program in which
+the closed-over values are inputs, and only the points remain differentiable.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from jax.extend.core import jaxpr_as_fun
 def detached(f: Callable, *args: Any) -> tuple:
     """Returns f and its arguments, ready to be differentiated: `jax.vjp(*detached(f, x))`.
 
-    The new f depends on its arguments alone: whatever the given one closes over carries no derivative, so that f needs
-    no second derivative where an outer one is taken with respect to its closure. What is to be differentiated besides
-    the points, such as the tunables of an estimator, must be an argument.
+    The new f depends on its arguments alone: the values that the given one closes over carry no derivative, so that f
+    needs no second derivative where an outer one is taken with respect to them. Whatever is to be differentiated
+    besides the points, such as the tunables of an estimator, must be an argument.
 
     Args:
       f: a pure function of arrays, or of pytrees of them. It is called once.
-      *args: where it is differentiated. The new f takes arguments of the same shapes only.
+      *args: the point where it is differentiated. The new f takes only arguments of the same shapes.
 
     Returns:
       The tuple `(new f, *args)`.
@@ -37,9 +37,9 @@ def detached(f: Callable, *args: Any) -> tuple:
 
 
 def vjp(f: Callable, points: Any, *, has_aux: bool = False) -> tuple:
-    """Does what `jax.vjp` does, but only what f returns is differentiable in what f closes over; its pullback is not.
+    """Like `jax.vjp`, but only the value of f, not its pullback, is differentiable in what f closes over.
 
-    f is called once in Python, and its program runs twice, for the value and for the pullback. Under jit XLA merges
+    f is called once in Python, and its program runs twice, for the value and for the pullback. Under jit, XLA merges
     what the two have in common, unless f contains loops or functions that are opaque to it.
 
     Args:
@@ -63,11 +63,11 @@ def vjp(f: Callable, points: Any, *, has_aux: bool = False) -> tuple:
 
 
 def vary_like(x: Any, *others: Any) -> Any:
-    """Returns x, marked as varying over those mesh axes of `jax.shard_map` over which any of the others varies.
+    """Returns x, marked as varying over all mesh axes of `jax.shard_map` over which any of the others varies.
 
-    The derivative with respect to a value that is the same on all devices is the sum of the devices' own. Where each
-    device has its own samples, or f its own data, each needs its own derivative: differentiate at
-    `vary_like(x, samples, f_b)`. Outside of `jax.shard_map` it returns x itself.
+    The derivative with respect to a value that is the same on all devices is the sum of the derivatives on each device.
+    Where devices have their own samples, or f has its own data on each, each device needs its own derivative:
+    differentiate at `vary_like(x, samples, f_b)`. Outside of `jax.shard_map` the function returns x itself.
     """
     axes = frozenset().union(*(_varying_axes(leaf) for leaf in jax.tree.leaves(others)))
     if all(axes <= _varying_axes(leaf) for leaf in jax.tree.leaves(x)):
@@ -77,7 +77,7 @@ def vary_like(x: Any, *others: Any) -> Any:
 
 @contextlib.contextmanager
 def stateless_f() -> Iterator[None]:
-    """Raises TypeError, in words, where Flax NNX refuses to change a module's state inside a transformation."""
+    """Raises TypeError with advice where Flax NNX refuses to change the state of a module inside a transformation."""
     try:
         yield
     except Exception as error:
@@ -92,7 +92,7 @@ def stateless_f() -> Iterator[None]:
 
 
 def _trace(f: Callable, args: tuple) -> tuple[Any, Callable]:
-    """Returns the program of f, whose constants are what f closes over, and a function that makes both callable."""
+    """Returns the program of f, whose constants are the values that f closes over, and a function to call both."""
 
     def fresh(*args: Any) -> Any:  # JAX would remember the program of f itself, and what it closed over then
         return f(*args)
@@ -109,7 +109,7 @@ def _trace(f: Callable, args: tuple) -> tuple[Any, Callable]:
 
 
 def _varying_axes(x: Any) -> frozenset:
-    """Returns the mesh axes of `jax.shard_map` over which x varies; releases of JAX differ in where they write that."""
+    """Returns the mesh axes of `jax.shard_map` over which x varies, which releases of JAX store in different places."""
     kind = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
     axes = getattr(getattr(kind, "manual_axis_type", kind), "varying", getattr(kind, "vma", None))
     return axes or frozenset()  # of a ShapeDtypeStruct JAX 0.6.2 says None

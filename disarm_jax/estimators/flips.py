@@ -1,6 +1,7 @@
-"""Estimators that flip single bits of a sample, f as a black box.
+"""Estimators that flip single bits of a sample; they do not differentiate f.
 
-The flipped points are evaluations, but no draws from q: `value` and auxiliary outputs are those of the draws alone.
+f is evaluated at the samples with flipped bits, but these are not drawn from q: `value` and auxiliary outputs are those
+of the samples alone.
 """
 
 import jax
@@ -11,14 +12,17 @@ from disarm_jax.estimators.estimator import SampleEstimator, describe
 
 
 def leg() -> SampleEstimator:
-    """Local expectation gradients (Titsias & Lázaro-Gredilla, 2015): every bit of one sample is flipped.
+    """Local expectation gradients (Titsias & Lázaro-Gredilla, 2015): flips every bit of one sample.
 
-    p(1−p) (f(b_{i→1}) − f(b_{i→0})) for each i: the sum over b_i is exact, the rest of b is sampled. Unbiased; D + 1
-    evaluations of f in one call, on an array of (D + 1) · D bits per example; f is not differentiated. The reference of
-    low variance for few bits.
+    The estimate is p(1−p) (f(b_{i→1}) − f(b_{i→0})) for each i: the sum over b_i is exact, and the rest of b is
+    sampled. It is unbiased and does not differentiate f. It takes D + 1 evaluations of f in one call, on an array of (D
+    + 1) · D bits per example. With few bits it is the reference for low variance.
 
     Paper: Titsias & Lázaro-Gredilla, Local expectation gradients for black box variational inference, NIPS 2015
     Advice: The reference of low variance, for few bits: an evaluation for each of them.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> f = lambda b: b @ jnp.array([4.0, 8.0, 12.0])
@@ -40,13 +44,17 @@ def leg() -> SampleEstimator:
 
 
 def bitflip() -> SampleEstimator:
-    """BitFlip-1 (Kunes et al., 2023): one bit of one sample is flipped, drawn uniformly for every example.
+    """BitFlip-1 (Kunes et al., 2023): flips one bit of one sample, drawn uniformly for every example.
 
-    D p(1−p) (f(b_{i→1}) − f(b_{i→0})) for this i, zero for all others. Unbiased; two evaluations of f; f is not
-    differentiated. Its variance grows with D: it is for bits that are nearly certain, as in `ugc`.
+    The estimate is D p(1−p) (f(b_{i→1}) − f(b_{i→0})) for this bit i, and zero for all others. It is unbiased, takes
+    two evaluations of f, and does not differentiate f. Its variance grows with D: it is for bits that are nearly
+    certain, as in `ugc`.
 
     Paper: Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023
     Advice: For few bits that are nearly certain; its variance grows with the number of bits.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> out = dj.make_estimator("bitflip").apply((), jax.random.key(0), jnp.zeros(3), lambda b: b.sum(-1))
@@ -69,11 +77,15 @@ def bitflip() -> SampleEstimator:
 def ugc() -> SampleEstimator:
     """Unbiased gradient variance clipping (Kunes et al., 2023): BitFlip-1 for nearly certain bits, DisARM for the rest.
 
-    The bits with min(p, 1−p) < 1/(2D) are those where BitFlip-1 has less variance than DisARM can have. Unbiased; three
-    evaluations of f: an antithetic pair b, b̃, and b with one bit flipped; f is not differentiated.
+    The bits with min(p, 1−p) < 1/(2D) are those where BitFlip-1 has less variance than DisARM can have. The estimator
+    is unbiased and does not differentiate f. It takes three evaluations of f: at an antithetic pair b and b̃, and at b
+    with one bit flipped.
 
     Paper: Kunes et al., Gradient estimation for binary latent variables via gradient variance clipping, AAAI 2023
     Advice: When many bits are nearly certain, where DisARM would rarely see them flip.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> out = dj.make_estimator("ugc").apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
@@ -94,6 +106,6 @@ def ugc() -> SampleEstimator:
 
 
 def _one_bit(key: jax.Array, logits: jax.Array) -> jax.Array:
-    """Returns a one-hot `[*batch, D]` of a coordinate drawn uniformly for each example; the key is consumed."""
+    """Returns a one-hot `[*batch, D]` of a coordinate drawn uniformly for each example."""
     index = jax.random.randint(key, logits.shape[:-1], 0, logits.shape[-1])
     return jax.nn.one_hot(index, logits.shape[-1], dtype=logits.dtype)

@@ -1,12 +1,12 @@
-"""Estimators for chains of stochastic layers: Algorithm 1 of the paper, for any estimator that is made of samples.
+"""Estimators for chains of stochastic layers: Algorithm 1 of the paper, for any estimator of samples.
 
-The derivative with respect to logits_t needs f with layer t and everything after it drawn again. The trunk is
-b_1, …, b_T; a branch of layer t shares b_1, …, b_{t−1} with it, replaces b_t by a partner b̃_t and draws the later
-layers afresh. Each layer's group is what the one-layer estimator draws there: its first sample is the trunk's, the
-others are partners with a branch each. Because the later layers are drawn given each sample of the group, f at the
-group's samples has the mean that a function of b_t alone would have, and every formula that is linear in f stays
-unbiased. Groups of n samples need T (n − 1) + 1 evaluations of f, in one call. For an f that is a `LayerSum` the terms
-of layers that branches share with the trunk are computed once.
+The derivative with respect to logits_t needs f with layer t and everything after it drawn again. The trunk is b_1, …,
+b_T. A branch of layer t shares b_1, …, b_{t−1} with the trunk, replaces b_t by a partner b̃_t, and draws the later
+layers anew. The group of a layer is what the estimator for one layer draws there: its first sample is that of the
+trunk, and each of the others is a partner with a branch of its own. Because the later layers are drawn given each
+sample of the group, f at the group's samples has the mean that a function of b_t alone would have, and every formula
+that is linear in f stays unbiased. Groups of n samples need T (n − 1) + 1 evaluations of f, in one call. For an f that
+is a `LayerSum`, the terms of layers that branches share with the trunk are computed once.
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ from disarm_jax.structure import LayerSum, Parts, at_layer, parts_at, sum_of_row
 
 
 def of_chains(base: Estimator) -> Estimator:
-    """Returns the form of an estimator for chains, see `hierarchical`.
+    """Returns the form of an estimator for chains; see `hierarchical`.
 
     Raises:
-      TypeError: if `base` is no estimator.
-      ValueError: if it has no form for chains.
+      TypeError: if `base` is not an estimator.
+      ValueError: if `base` has no form for chains.
     """
     options.check_estimator("hierarchical", base)
     if isinstance(base, HierarchicalEstimator) or (isinstance(base, Relaxation) and base.of_chain):
@@ -79,7 +79,7 @@ def _chain_info(base: Estimator, evaluations: str) -> EstimatorInfo | None:
 class HierarchicalEstimator(Derived):
     """Algorithm 1: trunk and branches for an estimator of samples, with or without a control variate.
 
-    `params` is a tuple with the base's tunables for each layer, empty if there are none.
+    `params` is a tuple with the tunables of the base estimator for each layer; it is empty if there are none.
 
     Attributes:
       base: the estimator for one layer.
@@ -89,23 +89,23 @@ class HierarchicalEstimator(Derived):
     init: Init = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derives what follows from the parts."""
+        """Derives the other fields."""
         object.__setattr__(self, "tuned_by_logits", self.base.tuned_by_logits)
         object.__setattr__(self, "init", self.init_params)
         super().__post_init__()
 
     @property
     def sampling(self) -> SampleEstimator:
-        """The estimator that draws."""
+        """The estimator that draws the samples, without a control variate."""
         return self.base.base if isinstance(self.base, Controlled) else self.base
 
     @property
     def moves_samples(self) -> bool:
-        """Whether the base's tunables change the distribution of the samples."""
+        """Whether the tunables of the base estimator change the distribution of the samples."""
         return self.base.moves_samples
 
     def init_params(self, key: jax.Array, chain: Chain) -> tuple:
-        """Makes the base's tunables for each layer."""
+        """Returns the tunables of the base estimator for each layer."""
         shapes = check_chain(self.name, chain).shapes()
         keys = chain_keys(key, len(shapes))
         params = tuple(
@@ -115,7 +115,7 @@ class HierarchicalEstimator(Derived):
         return params if jax.tree.leaves(params) else ()
 
     def outcome(self, params: Any, key: jax.Array, logits: Chain, f: Function, has_aux: bool = False) -> Outcome:
-        """Draws trunk and branches, evaluates f at all of them, and applies the base's formula in each layer."""
+        """Draws trunk and branches, evaluates f at all of them, and applies the formula of the base in each layer."""
         chain = check_chain(self.name, logits)
         depth = len(chain.layers)
         params = self._params_of_layers(params, depth)
@@ -163,13 +163,13 @@ class HierarchicalEstimator(Derived):
 
 @dataclasses.dataclass(frozen=True)
 class _Drawn:
-    """Trunk and branches. Row 0 is the trunk, then come the branches in the order of the layers where they leave it.
+    """Trunk and branches. Row 0 is the trunk; the branches follow in the order of the layers where they leave it.
 
     Attributes:
-      trunk: `[*batch, D_t]` for each layer, its logits.
-      samples: of each layer, what the one-layer estimator drew, the trunk's sample first.
+      trunk: `[*batch, D_t]` for each layer, the logits of the trunk.
+      samples: for each layer the samples that the estimator for one layer drew, that of the trunk first.
       columns: `[R, *batch, D_t]` for each layer, all rows.
-      num_rows: R_t for each layer, how many rows have left the trunk by then.
+      num_rows: R_t for each layer, the number of rows that have left the trunk by then, including the trunk.
       given: `[R_t, *batch, D_t]` for each layer, the logits of these rows; one row for the first layer.
     """
 
@@ -180,12 +180,12 @@ class _Drawn:
     given: list[jax.Array]
 
     def group(self, t: int, rows: jax.Array) -> jax.Array:
-        """Returns the rows of layer t's group."""
+        """Returns those rows that belong to the group of layer t."""
         before = 1 + sum(len(samples.b) - 1 for samples in self.samples[:t])
         return jnp.concatenate([rows[:1], rows[before : before + len(self.samples[t].b) - 1]])
 
     def draws(self, num: int | None, rows: jax.Array) -> jax.Array:
-        """Returns the rows that are draws from q, of which there are `num` in each group; None: all are."""
+        """Returns the rows that are draws from q, of which there are `num` in each group; all rows if `num` is None."""
         if num is None:
             return rows
         return jnp.concatenate([rows[:1], *(self.group(t, rows)[1:num] for t in range(len(self.trunk)))])
@@ -220,7 +220,7 @@ def _draw(est: SampleEstimator, params: Sequence[Any], key: jax.Array, chain: Ch
 
 
 def _evaluate(f: Function, drawn: _Drawn, has_aux: bool) -> tuple[jax.Array, Any, list[Any] | None]:
-    """Returns f at all rows, its auxiliary output, and what the inner functions of a `LayerSum` gave."""
+    """Returns f at all rows, its auxiliary output, and the results of the inner functions of a `LayerSum`."""
     shape = drawn.columns[0].shape[:-1]
     if not isinstance(f, LayerSum):
         return *calling.evaluate(f, drawn.columns, shape, has_aux), None
@@ -230,9 +230,10 @@ def _evaluate(f: Function, drawn: _Drawn, has_aux: bool) -> tuple[jax.Array, Any
 
 
 def _points(control: Control, drawn: _Drawn, t: int, chain: Chain) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Returns points of all layers and the logits there, with one row, around which layer t is expanded.
+    """Returns the points of all layers around which layer t is expanded, and the logits there, each with one row.
 
-    They are the trunk's bits before layer t, the control variate's point in it, and the means of later layers given it.
+    The points are the bits of the trunk before layer t, the point of the control variate in layer t, and the means of
+    the later layers given this point.
     """
     alpha = bernoulli.stop_and_widen(drawn.trunk[t])
     point = control.point(alpha, drawn.samples[t].b.astype(alpha.dtype))

@@ -1,4 +1,4 @@
-"""The paper's appendix B: a coupling between independent and antithetic, chosen by the variance it gives."""
+"""Appendix B of the paper: a coupling between independent and antithetic, chosen by the variance that it gives."""
 
 from collections.abc import Callable
 
@@ -13,23 +13,27 @@ from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, weighte
 
 
 def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
-    """The interpolated estimator: each coordinate of a pair is antithetic with probability β, else independent.
+    """Between REINFORCE-LOO and DisARM: each coordinate of a pair is antithetic with probability β, else independent.
 
-    ½ (f(b) − f(b̃)) (b − b̃) σ(|α|) / (β + (1−β) σ(|α|)), averaged over pairs: REINFORCE-LOO at β = 0, DisARM at β = 1.
-    Unbiased for every β in [0, 1]; two evaluations of f per pair; f is not differentiated.
+    The estimate is ½ (f(b) − f(b̃)) (b − b̃) σ(|α|) / (β + (1−β) σ(|α|)), averaged over the pairs: REINFORCE-LOO at β =
+    0, DisARM at β = 1. It is unbiased for every β in [0, 1]. Each pair takes two evaluations of f, and f is not
+    differentiated.
 
-    `params` is `{"beta": β}`, learnt by descending `variance_loss`. β also changes the distribution of the samples,
-    which that loss accounts for and the derivative of `grad` alone does not. A β that an update has taken out of [0, 1]
-    acts as the nearest end of it, so that the gradient stays unbiased, and is still learnt as if it were there. At
-    β = 1 exactly, the loss misses the pairs that are never drawn there, and its gradient is unbiased only from below.
+    β is learnt by descending `variance_loss`. It also changes the distribution of the samples, which this loss takes
+    into account, and the derivative of `grad` alone does not. A β that an update has taken out of [0, 1] acts as the
+    nearest end of the interval, so that the gradient stays unbiased, and is still learnt as if it were at that end. At
+    exactly β = 1, the loss misses the pairs that are never drawn there, and its gradient is unbiased only from below.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, appendix B
     Advice: When you cannot say whether antithetic pairs suit your f: it learns how antithetic to be.
 
     Args:
-      num_pairs: number of pairs, independent of each other.
-      init_beta: β at the start, in [0, 1].
-      per_dimension: one β for each of the D coordinates instead of a shared one.
+      num_pairs: the number of pairs, at least 1; the pairs are independent of each other.
+      init_beta: the initial value of β, in [0, 1].
+      per_dimension: whether each of the D coordinates has its own β, instead of a shared one.
+
+    Returns:
+      An estimator whose `params` is `{"beta": β}`, with β a scalar or `[D]`.
 
     Example:
       >>> est = dj.make_estimator("interpolated", init_beta=0.3)
@@ -57,19 +61,22 @@ def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: b
 
 
 def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:
-    """Between REINFORCE-LOO and ARMS: n samples, each coordinate coupled by the copula with probability β.
+    """Between REINFORCE-LOO and ARMS: each coordinate of n samples is coupled by the copula with probability β.
 
-    1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, with c = P(b_j = 1, b_k = 0) of the mixture: REINFORCE-LOO at β = 0, ARMS
-    at β = 1. Unbiased for every β in [0, 1]; n evaluations of f; f is not differentiated. With two samples it is
-    `interpolated`; what its documentation says of β holds here, too.
+    The estimate is 1/(n−1) Σ_k (f_k − f̄)(b_k − p) · p(1−p)/c, where c = P(b_j = 1, b_k = 0) is that of the mixture:
+    REINFORCE-LOO at β = 0, ARMS at β = 1. It is unbiased for every β in [0, 1], takes n evaluations of f, and does not
+    differentiate f. With two samples it is `interpolated`, whose documentation also applies to the β here.
 
     Paper: Dimitriev & Zhou, ICML 2021, with the mixture of Dong, Mnih & Tucker, NeurIPS 2020, appendix B
     Advice: When you cannot say whether antithetic samples suit your f: it learns how antithetic to be.
 
     Args:
-      num_samples: n, from 2 to 8: the probabilities of more samples, from which β is learnt, lose their digits.
-      init_beta: β at the start, in [0, 1].
-      per_dimension: one β for each of the D coordinates instead of a shared one.
+      num_samples: n, from 2 to 8. With more samples, their probabilities, from which β is learnt, would lose precision.
+      init_beta: the initial value of β, in [0, 1].
+      per_dimension: whether each of the D coordinates has its own β, instead of a shared one.
+
+    Returns:
+      An estimator whose `params` is `{"beta": β}`, with β a scalar or `[D]`.
 
     Example:
       >>> est = dj.make_estimator("arms_interpolated", num_samples=3)
@@ -97,7 +104,7 @@ def arms_interpolated(*, num_samples: int = 4, init_beta: float = 0.5, per_dimen
 
 
 def _mixed(coupled: Callable[[jax.Array], jax.Array]) -> Callable:
-    """Returns the factor (b − b̃) p(1−p)/c of pairs that are coupled with probability β, from that at β = 1."""
+    """Returns the factor (b − b̃) p(1−p)/c of pairs that are coupled with probability β, from the one for β = 1."""
 
     def weight(params, logits):
         at_one, beta = coupled(logits), bernoulli.mixing_weight(params["beta"], logits.dtype, logits.ndim)
@@ -115,7 +122,7 @@ def _tunable_coupling(
     pairs: Pairing,
     info: EstimatorInfo,
 ) -> SampleEstimator:
-    """Makes an estimator whose β is part of the distribution of its samples; the arguments are its parts."""
+    """Makes an estimator whose β is a parameter of the distribution of its samples; the arguments are its parts."""
     options.number("init_beta", init_beta, lambda beta: 0 <= beta <= 1, "in [0, 1]")
     options.flag("per_dimension", per_dimension)
 

@@ -44,32 +44,43 @@ OWN_WEIGHT = 0.25  # of a row in its own λ, as one that nothing was predicted f
 
 
 def midpoint(base: Estimator, *, init_scale: float | None = None) -> Controlled:
-    """Subtracts from an estimator made of pairs the noise that the other variables leave in each variable.
+    """Removes from an estimator made of pairs the noise that the other variables add to each variable.
 
-    ½ (f(b) − f(b̃) − λ Σ_{k≠i} g_k·(b_k − b̃_k)) h_i, averaged over pairs, with ½ (f(b) − f(b̃)) h the base and g the
-    gradient of f at (b + b̃)/2. Unbiased for every λ; terms of even order cancel in the pair. For a multi-sample bound,
-    f(b) − f(b̃) and what is subtracted go through the log-sum-exp with the companions of the pair; this also takes the
-    curvature of f at the midpoint, and so its second derivative. The base's evaluations of f, and one between the
-    samples of each pair, where f is differentiated and so must be pure. For an f that is `Composed` with an affine
-    inner that one costs next to nothing but the product that takes the slope back to the variables; if inner knows its
-    moments, g is the mean slope over what inner(b) may be given the midpoint, which follows f further than a tangent.
+    The estimate is ½ (f(b) − f(b̃) − λ Σ_{k≠i} g_k·(b_k − b̃_k)) h_i, averaged over the pairs, where ½ (f(b) − f(b̃)) h
+    is the base estimator and g is the gradient of f at the midpoint (b + b̃)/2. It is unbiased for every λ, and terms
+    of even order cancel in the pair. It takes the base's evaluations of f and one at the midpoint of each pair, where f
+    is differentiated and so must be pure. For an f that is `Composed` with an affine inner function, the latter costs
+    little more than the product that takes the slope back to the variables. If inner knows its moments, g is the mean
+    slope over the values that inner(b) may take given the midpoint, which follows f further than a tangent does.
 
-    There is nothing to learn: the λ of a row, between 0 and 1, is how well the other rows of the batch are predicted in
-    the same draw, and `params` are the base's, `()` for most. A single row predicts another pair around its midpoint
-    instead, for two more evaluations. With an `init_scale`, λ is learnt: `params` is `{"base": the base's,
-    "scale": (λ,)}`, learnt by descending `variance_loss`.
+    For a multi-sample bound, f(b) − f(b̃) and the term that is subtracted go through the log-sum-exp with the
+    companions of the pair. This also needs the curvature of f at the midpoint, and so its second derivative.
+
+    By default there is nothing to learn. The λ of a row, between 0 and 1, is computed from how well the slope predicts
+    the differences of the other rows of the batch in the same draw. If there is only one row, another pair around its
+    midpoint is predicted instead, for two more evaluations of f. With an `init_scale`, λ is learnt by descending
+    `variance_loss`.
 
     Paper: disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoint of a pair
     Advice: When f is smooth between 0 and 1, of many bits: an eighth of the variance or less, 1.2 times the time.
 
     Args:
-      base: an estimator made of exchangeable pairs: `disarm`, `reinforce_loo`, `interpolated`, `arms`,
-        `arms_interpolated`; for bounds `multisample_disarm`, `multisample_arms`; for classes `reinforce_loo`,
-        `disarm_sb`, `disarm_tree`, `disarm_iw`, `multisample_disarm`. Of n coupled samples all n (n − 1)/2 pairs are
-        taken.
-      init_scale: λ at the start, if it is to be learnt. None takes it from the batch; but where tunables of the base
-        change the distribution of the samples None is 1, because the loss that they are learnt by counts rows one by
-        one.
+      base: an estimator made of exchangeable pairs: `disarm`, `reinforce_loo`, `interpolated`, `arms` or
+        `arms_interpolated`; for bounds `multisample_disarm` or `multisample_arms`; for classes `reinforce_loo`,
+        `disarm_sb`, `disarm_tree`, `disarm_iw` or `multisample_disarm`. Of n coupled samples, all n (n − 1)/2 pairs are
+        used.
+      init_scale: the initial value of λ, if it is to be learnt. None computes λ from the batch; but where tunables of
+        the base change the distribution of the samples, None means 1, because the loss that they are learnt by requires
+        rows that do not depend on each other.
+
+    Returns:
+      An estimator whose `params` are those of the base, `()` for most; with a learnt λ, `{"base": the params of the
+      base,
+      "scale": (λ,)}`.
+
+    Raises:
+      TypeError: if `base` is not an estimator.
+      ValueError: if `base` is not made of exchangeable pairs of independent variables.
 
     Example:
       >>> est = dj.midpoint(dj.arms(num_samples=3))
@@ -90,11 +101,17 @@ def midpoint(base: Estimator, *, init_scale: float | None = None) -> Controlled:
 
 
 def disarm_midpoint(*, num_pairs: int = 1, init_scale: float | None = None) -> Controlled:
-    """DisARM less the noise that the other bits leave in each bit: `midpoint(disarm(num_pairs=…))`.
+    """DisARM without the noise that the other bits add to each bit: `midpoint(disarm(num_pairs=…))`.
+
+    Use it where f is smooth between 0 and 1. It is unbiased, with one differentiated evaluation of f per pair in
+    addition to those of DisARM; see `midpoint`.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other.
+      num_pairs: the number of antithetic pairs, at least 1; the pairs are independent of each other.
       init_scale: as in `midpoint`.
+
+    Returns:
+      An estimator with `params = ()`, unless an `init_scale` is given.
 
     Example:
       >>> f = lambda b: (b**2).sum(-1)
@@ -106,7 +123,7 @@ def disarm_midpoint(*, num_pairs: int = 1, init_scale: float | None = None) -> C
 
 
 def pairing_of(base: SampleEstimator) -> Pairing:
-    """Returns how the samples form pairs. Raises ValueError if they do not."""
+    """Returns how the samples of an estimator form pairs. Raises ValueError if they do not."""
     if base.pairs is None:
         raise ValueError(
             f"base must be made of exchangeable pairs, got {base.name}; accepted: disarm, reinforce_loo, interpolated, "
@@ -117,7 +134,7 @@ def pairing_of(base: SampleEstimator) -> Pairing:
 
 
 class _AtTheMidpoint:
-    """The noise of the other variables, from f at the midpoint."""
+    """The control variate from f at the midpoint: the noise of the other variables."""
 
     random = False
 
@@ -126,11 +143,11 @@ class _AtTheMidpoint:
         pairing_of(base)
 
     def point(self, logits: jax.Array, b: jax.Array) -> jax.Array:
-        """Returns the mean of a layer's samples, which tells nothing of the order of any two of them."""
+        """Returns the mean of the samples of a layer, which does not depend on the order of any two of them."""
         return jnp.mean(b, axis=0)
 
     def terms(self, est: Controlled, params: Any, key: jax.Array | None, at: AtSamples) -> tuple[None, list[jax.Array]]:
-        """Returns ½ h_i R_i, averaged over pairs, and times λ unless that is learnt."""
+        """Returns ½ h_i R_i, averaged over the pairs, and multiplied by λ unless λ is learnt."""
         base, alpha = est.base, bernoulli.stop_and_widen(at.logits)
         pairs, event_ndim = pairing_of(base), base.event_ndim
         first, second = (jax.tree.map(lambda x, n=n: pairs.split(x)[n], at.parts) for n in (0, 1))
@@ -161,8 +178,8 @@ class _AtTheMidpoint:
 def _mean_of_pairs(x: jax.Array) -> jax.Array:
     """Returns the mean over the first axis.
 
-    It adds halves: XLA would make one kernel of a reduction and all that leads to it, which on a CPU takes twice as
-    long as a loop over pairs and variables.
+    It adds up halves. From a reduction XLA would make one kernel together with all that leads to it, which on a CPU
+    takes twice as long as a loop over pairs and variables.
     """
     num, odd = len(x), []
     while len(x) > 1:
@@ -172,10 +189,10 @@ def _mean_of_pairs(x: jax.Array) -> jax.Array:
 
 
 def difference(sets: jax.Array | None, middle: jax.Array, half: jax.Array) -> jax.Array:
-    """Returns the mean over A of φ(m + h) − φ(m − h), φ(ℓ) = log(e^A + e^ℓ).
+    """Returns the mean over A of φ(m + h) − φ(m − h), where φ(ℓ) = log(e^A + e^ℓ).
 
     Args:
-      sets: A, `[sets, P, …]`, may be −∞. None: φ(ℓ) = ℓ.
+      sets: A, `[sets, P, …]`, which may be −∞. None means φ(ℓ) = ℓ.
       middle: m, `[P, …]`.
       half: h, `[P, …]`.
     """
@@ -201,13 +218,13 @@ def difference(sets: jax.Array | None, middle: jax.Array, half: jax.Array) -> ja
 def scale_of_rows(predicted: jax.Array, found: jax.Array, typical: jax.Array) -> jax.Array:
     """Returns λ, `[P, *batch]`, from all other rows, so that it is independent of the row's own coins.
 
-    Rows that are not finite are left out. Of its own row a pair sees what is typical for itself alone: the midpoint of
-    another pair may share a sample with it, and a bound the companions.
+    Rows that are not finite are left out. From its own row a pair uses only what is typical for itself: the midpoint of
+    another pair may share a sample with it, and that of a bound its companions.
 
     Args:
       predicted: `[P, *batch]`, the differences that were predicted.
-      found: `[P, *batch]`, those that were found.
-      typical: `[P, *batch]`, the mean square of what is predicted, given the midpoint.
+      found: `[P, *batch]`, the differences that were found.
+      typical: `[P, *batch]`, the mean square of the prediction, given the midpoint.
     """
 
     def of_others(x):
@@ -219,10 +236,10 @@ def scale_of_rows(predicted: jax.Array, found: jax.Array, typical: jax.Array) ->
 
 
 def shrunk_slope(product: jax.Array, square: jax.Array, typical: jax.Array) -> jax.Array:
-    """Returns λ between 0 and 1: the least-squares slope of what was found on what was predicted.
+    """Returns λ between 0 and 1: the least-squares slope of the differences found on those predicted, shrunk towards 0.
 
-    It is shrunk towards 0 where more is predicted for a pair than for those that the slope is known from: a few pairs
-    may suit badly, and a large λ would then do harm.
+    It is shrunk where the prediction for a pair is larger than for the pairs that the slope is estimated from: the
+    slope may suit a few pairs badly, and a large λ would then do harm.
 
     Args:
       product: Σ predicted · found.
@@ -236,9 +253,10 @@ def shrunk_slope(product: jax.Array, square: jax.Array, typical: jax.Array) -> j
 def _another_pair(
     f: Composed, b: jax.Array, b_tilde: jax.Array, odd: jax.Array, event_ndim: int, has_aux: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns half the difference and the mean of f at another pair around each midpoint, and the half predicted.
+    """Evaluates f at another pair around each midpoint.
 
-    Which of its two values a variable has in which sample is fixed, so that it tells nothing of the coins.
+    The order of the two values of each variable in this pair is fixed, so that it does not depend on the coins. Returns
+    half the difference of f, the mean of f, and the predicted half of the difference.
     """
     middle, half = 0.5 * (b + b_tilde), 0.5 * (b - b_tilde)
     order = bernoulli.lift(jnp.arange(b.shape[-1], 0, -1, dtype=half.dtype), half.ndim)
@@ -253,13 +271,13 @@ def _another_pair(
 
 
 class Around(NamedTuple):
-    """What is known of f at the midpoints of pairs, in float32 or wider; no derivative passes through any of it.
+    """The expansion of f at the midpoints of pairs, in float32 or wider; no derivative passes through any of it.
 
     Attributes:
       value: `[P, *batch]`, m: f at the midpoint.
       odd: `[P, *batch, D]`, g_i·d_i.
       even: `[P, *batch, D]`, d_i·(Hd)_i; 0 for the first order.
-      own: `[P, *batch, D]`, d_i·H_ii d_i where it is cheap to have, else 0.
+      own: `[P, *batch, D]`, d_i·H_ii d_i where it is cheap to compute, else 0.
     """
 
     value: jax.Array
@@ -271,15 +289,15 @@ class Around(NamedTuple):
 def around_midpoints(
     name: str, f: Composed, first: Parts, second: Parts, order: int, event_ndim: int, *, has_aux: bool = False
 ) -> Around:
-    """Expands f between the samples of each pair: one call of outer, and one of inner or of its moments.
+    """Expands f at the midpoint of each pair, by one call of outer, and one of inner or of its moments.
 
-    With moments, slope and curvature are the mean and the secant of outer's slopes at one standard deviation of
+    With moments, slope and curvature are the mean and the secant of the slopes of outer at one standard deviation of
     inner(b) on either side, given the midpoint.
 
     Args:
-      name: of the estimator, for errors.
-      f: outer and inner.
-      first, second: inner(b) and b of the members of each pair, `[P, *batch, …]`.
+      name: the name of the estimator, for error messages.
+      f: outer and inner function.
+      first, second: inner(b) and b of the two samples of each pair, `[P, *batch, …]`.
       order: 1, or 2 for the curvature.
       event_ndim: 1 for bits, 2 for classes.
       has_aux: whether f returns a pair.

@@ -1,8 +1,8 @@
-"""Estimators of the multi-sample bound log 1/K Σ_k w(b^k); f is log w.
+"""Estimators of the derivative of the multi-sample bound log 1/K Σ_k w(b^k), where f is log w.
 
 Their `grad` is the derivative through sampling. The bound also depends on the logits through log w = log p − log q, and
-unlike for the ELBO that term does not vanish: build log w from logits that are *not* stopped, and it comes with the
-ordinary derivative of `value` (as in `disarm_jax.expectation`).
+unlike for the ELBO that term does not vanish: compute log w from logits that are *not* stopped, and the ordinary
+derivative of `value` contains it (as in `disarm_jax.expectation`).
 """
 
 import functools
@@ -21,21 +21,26 @@ from disarm_jax.formulas import bounds
 
 
 def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 1) -> SampleEstimator:
-    """VIMCO (Mnih & Rezende, 2016): Σ_k (L̂ − L̂^{−k}) ∂log q(b^k) for the bound of K independent samples.
+    """VIMCO (Mnih & Rezende, 2016), for the bound of K independent samples: Σ_k (L̂ − L̂^{−k}) ∂log q(b^k).
 
-    Unbiased for the derivative of the K-sample bound; K evaluations of log w for each repeat; not differentiated.
+    L̂ is the K-sample bound, and L̂^{−k} a baseline that does not depend on sample k. The estimator is unbiased for the
+    derivative of the K-sample bound. It takes K evaluations of log w for each repeat and does not differentiate log w.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
-    that term comes with the ordinary derivative of `value`.
+    Compute log w from the logits themselves, not from a stopped copy. The bound also depends on them through log q, and
+    the ordinary derivative of `value` contains that term.
 
     Paper: Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016
     Advice: The baseline for a multi-sample bound, or when the bound needs an odd number of samples.
 
     Args:
-      num_samples: K, at least 2.
-      baseline: "arithmetic" (the paper's text) or "geometric" (its released code): what stands in for w_k in L̂^{−k}.
-      repeats: averages that many independent estimates, as in the paper's comparison of variances, where K pairs of
-        `multisample_disarm` are set against two repeats.
+      num_samples: K, the number of samples of the bound, at least 2.
+      baseline: "arithmetic" (that of the paper's text) or "geometric" (that of its released code): the mean of the
+        other weights that replaces w_k in L̂^{−k}.
+      repeats: the number of independent estimates to average. The paper does this to compare variances at equal cost: K
+        pairs of `multisample_disarm` with two repeats of VIMCO.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.vimco(num_samples=5)
@@ -57,22 +62,27 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
 
 
 def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> SampleEstimator:
-    """DisARM for the multi-sample bound, applied locally to each of K samples (section 3.2 of the paper).
+    """DisARM for the multi-sample bound, applied locally to each of the K samples (section 3.2 of the paper).
 
-    Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. `value` is the mean
-    of the two K-sample bounds, of the b's and of the b̃'s. One pair is DisARM on log w.
+    Each sample of the bound is an antithetic pair. The estimator is unbiased for the derivative of the K-sample bound.
+    It takes 2K evaluations of log w and does not differentiate log w. `value` is the mean of the two K-sample bounds,
+    of the b and of the b̃. With one pair it is DisARM on log w.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
-    that term comes with the ordinary derivative of `value`.
+    Compute log w from the logits themselves, not from a stopped copy. The bound also depends on them through log q, and
+    the ordinary derivative of `value` contains that term.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
     Advice: The default for a multi-sample bound; K pairs optimise the K-sample bound.
 
     Args:
-      num_pairs: K, number of antithetic pairs.
-      configurations: which companions b^{−k} each sample is judged among, an average over several sets of them.
-        "paper": all b's, and all b̃'s. "all": all 2^{K−1} ways to take b or b̃ of every other pair, never of more
-        variance, for K ≤ 12. "cyclic": 2(K−1) of these, for any K. None needs another evaluation.
+      num_pairs: K, the number of antithetic pairs, at least 1.
+      configurations: the sets of companions b^{−k} among which each sample is compared with its partner; the estimate
+        is the average over the sets. "paper" has two sets: all b, and all b̃. "all" has all 2^{K−1} ways to take b or
+        b̃ of every other pair, which never has more variance; it requires K ≤ 12. "cyclic" has 2(K−1) of these, for any
+        K. No choice takes more evaluations of log w.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.multisample_disarm(num_pairs=5)
@@ -90,19 +100,22 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
 def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEstimator:
     """ARMS for the multi-sample bound, applied locally to each of K samples: `multisample_disarm` with larger groups.
 
-    Each of the K samples is drawn n times by the Dirichlet copula. Unbiased for the derivative of the K-sample bound;
-    K n evaluations of log w; not differentiated. `value` is the mean of n K-sample bounds. One sample is ARMS on log w,
-    groups of two are `multisample_disarm`.
+    Each of the K samples is drawn n times by the Dirichlet copula. The estimator is unbiased for the derivative of the
+    K-sample bound. It takes K n evaluations of log w and does not differentiate log w. `value` is the mean of n
+    K-sample bounds. With one sample it is ARMS on log w; with groups of two it is `multisample_disarm`.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
-    that term comes with the ordinary derivative of `value`.
+    Compute log w from the logits themselves, not from a stopped copy. The bound also depends on them through log q, and
+    the ordinary derivative of `value` contains that term.
 
     Paper: Dimitriev & Zhou, ICML 2021, applied as in Dong, Mnih & Tucker, NeurIPS 2020, section 3.2
     Advice: For a multi-sample bound with more than two evaluations per sample of it.
 
     Args:
-      num_samples: K, at least 1.
-      group_size: n, at least 2.
+      num_samples: K, the number of samples of the bound, at least 1.
+      group_size: n, the number of coupled samples in the place of each one, at least 2.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.make_estimator("multisample_arms", num_samples=5, group_size=3)
@@ -149,17 +162,20 @@ def multisample_arms(*, num_samples: int = 1, group_size: int = 4) -> SampleEsti
 def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
     """DisARM for the multi-sample bound with all K samples as one long vector of bits: the paper's negative result.
 
-    Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. Its variance is
-    higher than that of the local form, for which it is here as the comparison.
+    The estimator is unbiased for the derivative of the K-sample bound. It takes 2K evaluations of log w and does not
+    differentiate log w. It is meant for comparison with the local form, `multisample_disarm`, which has less variance.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
-    that term comes with the ordinary derivative of `value`.
+    Compute log w from the logits themselves, not from a stopped copy. The bound also depends on them through log q, and
+    the ordinary derivative of `value` contains that term.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2 (their negative result)
     Advice: To show what the local form gains; not for use.
 
     Args:
-      num_pairs: K, number of antithetic pairs.
+      num_pairs: K, the number of antithetic pairs, at least 1.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.make_estimator("naive_multisample_disarm", num_pairs=5)
@@ -186,7 +202,7 @@ def bound_of_pairs(formula: Callable, **parts: Any) -> SampleEstimator:
 
     Args:
       formula: `(logits, b, b_tilde, log_w, log_w_tilde) -> grad`.
-      **parts: the other parts of the `SampleEstimator`.
+      **parts: the other fields of the `SampleEstimator`.
     """
 
     def gradient(params, logits, b, noise, log_w):
@@ -203,9 +219,9 @@ def bound_of_repeats(repeats: int, formula: Callable, **parts: Any) -> SampleEst
     """Makes an estimator of the bound that averages several independent estimates.
 
     Args:
-      repeats: how many, each of as many samples.
+      repeats: the number of estimates, each from the same number of samples.
       formula: `(logits, b, log_w) -> grad`.
-      **parts: the other parts of the `SampleEstimator`.
+      **parts: the other fields of the `SampleEstimator`.
     """
 
     def by_repeat(array):

@@ -1,4 +1,4 @@
-"""Checks of the options and tunables of estimators."""
+"""Checks of the options and the tunables of estimators."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def at_least(option: str, value: int, minimum: int) -> int:
-    """Returns an integer option. Raises ValueError if it is no integer or below its minimum."""
+    """Returns an integer option. Raises ValueError if it is not an integer or is below its minimum."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{option} must be an integer of at least {minimum}, got {value!r}")
     if value < minimum:
@@ -17,7 +17,7 @@ def at_least(option: str, value: int, minimum: int) -> int:
 
 
 def number(option: str, value: float, good: Callable[[float], bool], accepted: str) -> float:
-    """Returns a real option. Raises ValueError unless it is good; `accepted` says in words what is."""
+    """Returns a real option. Raises ValueError unless it is `good`; `accepted` describes the accepted values."""
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not (real and good(value)):
         raise ValueError(f"{option} must be {accepted}, got {value!r}")
@@ -42,21 +42,21 @@ def flag(option: str, value: bool) -> bool:
 
 
 def one_of(option: str, value: str, accepted: tuple[str, ...]) -> str:
-    """Returns a named option. Raises ValueError if it is not one of the accepted."""
+    """Returns an option that is one of several names. Raises ValueError if it is none of those accepted."""
     if value not in accepted:
         raise ValueError(f"unknown {option} {value!r}; accepted: {', '.join(accepted)}")
     return value
 
 
 def check_known(name: str, chosen: Iterable[str], accepted: Collection[str]) -> None:
-    """Raises TypeError if one of the options chosen is not accepted; `name` is what they are options of."""
+    """Raises TypeError if one of the options chosen is not accepted; `name` is what the options belong to."""
     for option in chosen:
         if option not in accepted:
             raise TypeError(f"{name} has no option {option!r}; accepted: {', '.join(accepted) or 'none'}")
 
 
 def check_params(name: str, params: Any, tunables: tuple[str, ...]) -> None:
-    """Raises TypeError if an estimator with tunables is given `params` without them, such as `()`."""
+    """Raises TypeError if the `params` of an estimator with tunables lack one of them, as `()` does."""
     missing = [key for key in tunables if not (isinstance(params, Mapping) and key in params)]
     if missing:
         raise TypeError(
@@ -65,7 +65,7 @@ def check_params(name: str, params: Any, tunables: tuple[str, ...]) -> None:
 
 
 def params_of_layers(name: str, params: Any, depth: int) -> tuple:
-    """Returns the tunables of each layer of a chain. Raises TypeError if there are not as many as layers."""
+    """Returns the tunables of each layer of a chain. Raises TypeError if their number is not that of the layers."""
     if not isinstance(params, tuple | list) or len(params) != depth:
         raise TypeError(
             f"{name} has tunables for each of {depth} layers: params must come from its init(key, …), got {params!r}"
@@ -74,11 +74,11 @@ def params_of_layers(name: str, params: Any, depth: int) -> tuple:
 
 
 def check_estimator(user: str, est: Any) -> None:
-    """Raises TypeError if `est` is not an estimator, with what to do about the likeliest mistakes.
+    """Raises TypeError if `est` is not an estimator, with advice on the likeliest mistakes.
 
     Args:
-      user: who needs an estimator.
-      est: what was given.
+      user: the name of the function that needs an estimator.
+      est: the object that was given.
     """
     if hasattr(est, "init") and hasattr(est, "apply"):
         return

@@ -1,4 +1,4 @@
-"""DoubleCV, RODEO and a DisARM of this kind: control variates made of ∇f at the other samples."""
+"""DoubleCV, RODEO and a form of DisARM, each with a control variate made of ∇f at the other samples."""
 
 from typing import Any
 
@@ -13,22 +13,25 @@ from disarm_jax.estimators.score_function import independent
 
 
 def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimator:
-    """DoubleCV (Titsias & Shi, 2022): each sample's f is corrected by the slope of f at the other samples.
+    """DoubleCV (Titsias & Shi, 2022): corrects f at each sample by the slope of f at the other samples.
 
-    REINFORCE-LOO on t_k = f_k + a ḡ_{−k}ᵀ(b_k − p), with ḡ_{−k} the mean of ∇f over the others, less a ḡ ⊙ p(1−p).
-    Unbiased for every a; K evaluations of f, where it is differentiated too.
+    It is REINFORCE-LOO on t_k = f_k + a ḡ_{−k}ᵀ(b_k − p), where ḡ_{−k} is the mean of ∇f over the other samples, minus
+    a ḡ ⊙ p(1−p). It is unbiased for every a and takes K evaluations of f, which is differentiated at the same points.
 
-    `params` is `{"scale": a}`, learnt by descending `variance_loss`. The best a is −1 for a linear f and close to 0 for
-    an f whose slope at a sample says little about other samples; it starts halfway.
+    The scale a is learnt by descending `variance_loss`. The best a is −1 for a linear f, and close to 0 for an f whose
+    slope at a sample says little about other samples; it starts halfway.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Titsias & Shi, Double control variates for gradient estimation in discrete latent variable models, 2022
     Advice: When f is differentiable and close to linear; one number to learn.
 
     Args:
-      num_samples: K, number of independent samples, at least 2.
-      init_scale: a at the start.
+      num_samples: K, the number of independent samples, at least 2.
+      init_scale: the initial value of a.
+
+    Returns:
+      An estimator whose `params` is `{"scale": a}`.
 
     Example:
       >>> est = dj.make_estimator("double_cv", init_scale=-1.0)
@@ -54,23 +57,27 @@ def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimat
 def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -> SlopeEstimator:
     """RODEO (Shi et al., 2022): control variates from a discrete Stein operator and a learnt function of f and ∇f.
 
-    The Stein operator (Ah)(b) = 1/D Σ_i q_i(¬b_i) [h(b^{¬i}) − h(b)] has mean zero for every h, and
-    1/K Σ_k {[f_k − mean_{j≠k}(f_j + a Ah¹_{−j}(b_j))] ∂log q(b_k) + c A(h²_{−k} · (· − p))(b_k)} uses it twice, with
-    h_{−k}(y) = mean_{j≠k} H(∇f(b_j)ᵀ(y − b_j), f(b_j)). Unbiased for every a, c and H; K evaluations of f, where it is
-    differentiated too; the flips inside A need no more of them. H is evaluated K (K−1) (D+1) times per example, which
-    is what this estimator costs beyond f.
+    The Stein operator (Ah)(b) = 1/D Σ_i q_i(¬b_i) [h(b^{¬i}) − h(b)] has mean zero for every h. The estimate 1/K Σ_k
+    {[f_k − mean_{j≠k}(f_j + a Ah¹_{−j}(b_j))] ∂log q(b_k) + c A(h²_{−k} · (· − p))(b_k)} uses it twice, with h_{−k}(y)
+    = mean_{j≠k} H(∇f(b_j)ᵀ(y − b_j), f(b_j)) for a small network H. It is unbiased for every a, c and H. It takes K
+    evaluations of f, which is differentiated at the same points; the flips inside A need no more. Its own cost are the
+    K (K−1) (D+1) evaluations of H per example.
 
-    `params` is `{"baseline_scale": a, "control_scale": c, "network": …}`, learnt by descending `variance_loss`.
+    The tunables are learnt by descending `variance_loss`.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Shi et al., Gradient estimation with discrete Stein operators, NeurIPS 2022
     Advice: When f is differentiable and costs far more than a small network at every bit, which learns alongside.
 
     Args:
-      num_samples: K, number of independent samples, at least 2.
-      init_scale: a and c at the start. The operator divides by D, so that 1 starts close to REINFORCE-LOO.
-      hidden: units of H, a network from two numbers to two with one hidden layer of LeakyReLU(0.3).
+      num_samples: K, the number of independent samples, at least 2.
+      init_scale: the initial value of a and c. Because the operator divides by D, a value of 1 starts close to
+        REINFORCE-LOO.
+      hidden: the number of hidden units of H, which maps two numbers to two, with one hidden layer of LeakyReLU(0.3).
+
+    Returns:
+      An estimator whose `params` is `{"baseline_scale": a, "control_scale": c, "network": the weights of H}`.
 
     Example:
       >>> est = dj.make_estimator("rodeo", hidden=8)
@@ -98,22 +105,25 @@ def rodeo(*, num_samples: int = 2, init_scale: float = 1.0, hidden: int = 100) -
 
 
 def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: float = 1.0) -> SlopeEstimator:
-    """DisARM on f less a linear function, for each pair with the mean slope of f at the other pairs.
+    """DisARM on f minus a linear function, which for each pair has the mean slope of f at the other pairs.
 
-    Pair k is applied to f(b) − λ sᵀ(b − p), s the mean of ∇f over the other pairs, and λ s ⊙ p(1 − p) is added.
-    Unbiased for every λ, since a pair does not see its own slope; two evaluations of f per pair and none at the mean: f
-    is differentiated where it is evaluated anyway.
+    Pair k is applied to f(b) − λ sᵀ(b − p), where s is the mean of ∇f over the other pairs, and λ s ⊙ p(1 − p) is
+    added. The estimator is unbiased for every λ, because a pair does not see its own slope. Each pair takes two
+    evaluations of f, which is differentiated at the same points and never evaluated between 0 and 1.
 
-    `params` is `{"scale": (λ,)}`, learnt by descending `variance_loss`.
+    λ is learnt by descending `variance_loss`.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: disarm_jax; DisARM with the leave-one-out slopes of Titsias & Shi, Double control variates, 2022
     Advice: When f can be differentiated at bits but means nothing between them.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other, at least 2.
-      init_scale: λ at the start.
+      num_pairs: the number of antithetic pairs, at least 2; the pairs are independent of each other.
+      init_scale: the initial value of λ.
+
+    Returns:
+      An estimator whose `params` is `{"scale": (λ,)}`.
 
     Example:
       >>> est = dj.make_estimator("disarm_taylor_cross")
@@ -151,9 +161,9 @@ def disarm_taylor_cross(*, num_pairs: int = 2, init_scale: float = 1.0) -> Slope
 
 
 def _stein_functions(params: Any, b: jax.Array, f_b: jax.Array, slope: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns a h¹_{−k} and c h²_{−k} at b_k, `[2, K, *batch]`, and with each of its bits flipped, `[2, K, *batch, D]`.
+    """Returns a h¹_{−k} and c h²_{−k} at b_k, `[2, K, *batch]`, and with each bit flipped, `[2, K, *batch, D]`.
 
-    A flip of bit i moves ∇fᵀ(y − b_j) by ∂_i f(b_j) (1 − 2 b_i).
+    A flip of bit i changes ∇fᵀ(y − b_j) by ∂_i f(b_j) (1 − 2 b_i).
     """
     num_samples = b.shape[0]
     scales = jnp.stack([jnp.asarray(params[name], b.dtype) for name in ("baseline_scale", "control_scale")])
@@ -172,7 +182,7 @@ def _stein_functions(params: Any, b: jax.Array, f_b: jax.Array, slope: jax.Array
 
 
 def _init_network(key: jax.Array, hidden: int, dtype: jnp.dtype) -> dict:
-    """Returns the weights of H, Glorot-uniform, and its biases, zero."""
+    """Returns the weights of H, drawn from the Glorot uniform distribution, and its biases, which are zero."""
     glorot, keys = jax.nn.initializers.glorot_uniform(), jax.random.split(key)
     return {
         "hidden": {"kernel": glorot(keys[0], (2, hidden), dtype), "bias": jnp.zeros(hidden, dtype)},
@@ -181,7 +191,7 @@ def _init_network(key: jax.Array, hidden: int, dtype: jnp.dtype) -> dict:
 
 
 def _apply_network(params: Any, step: jax.Array, f_b: jax.Array) -> jax.Array:
-    """Returns H(∇fᵀ(y − b), f(b)), `[..., 2]`; f_b broadcasts against the steps."""
+    """Returns H(∇fᵀ(y − b), f(b)), `[..., 2]`; f_b is broadcast against the steps."""
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, step.dtype), params)
     from_step, from_f = (bernoulli.lift(kernel, step.ndim + 1) for kernel in params["hidden"]["kernel"])
     bias = bernoulli.lift(params["hidden"]["bias"], step.ndim + 1)

@@ -1,4 +1,4 @@
-"""How samples form exchangeable pairs, which `midpoint` has to know of an estimator."""
+"""How the samples of an estimator form exchangeable pairs, which `midpoint` has to know."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,14 +12,15 @@ class Pairing(NamedTuple):
 
         grad = mean over pairs of ½ (f(b) − f(b̃)) h(b, b̃),
 
-    where h of a variable depends on its b and b̃ alone and changes its sign if they are swapped. For a bound with
-    f = log w, the difference is that of the bounds log(e^A + w) that b and b̃ have among companions with the summed
+    where the h of a variable depends only on its b and b̃ and changes its sign if they are swapped. For a bound with f
+    = log w, the difference is that of the bounds log(e^A + w) that b and b̃ have among companions with the summed
     weights e^A, averaged over sets of companions that do not depend on the pair.
 
     Attributes:
-      split: from samples, or what belongs to them, `[N, …]` to the members of all pairs, two arrays `[P, …]`.
+      split: maps samples, or arrays that belong to them, `[N, …]`, to the first and the second members of all pairs,
+        two arrays `[P, …]`.
       factor: `(params, logits, b, b_tilde) -> h`, of the shape of b.
-      companions: for a bound, from log w of all samples `[N, *batch]` to A `[sets, P, *batch]`.
+      companions: for a bound, maps log w of all samples `[N, *batch]` to A `[sets, P, *batch]`.
     """
 
     split: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
@@ -27,13 +28,13 @@ class Pairing(NamedTuple):
     companions: Callable[[jax.Array], jax.Array] | None = None
 
     def count(self, num_samples: int) -> int:
-        """Returns how many pairs the samples form."""
+        """Returns the number of pairs that the samples form."""
         first, _ = jax.eval_shape(self.split, jax.ShapeDtypeStruct((num_samples,), jnp.float32))
         return first.shape[0]
 
 
 def halves(samples: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the pairs of `[b_1, …, b_P, b̃_1, …, b̃_P]`."""
+    """Splits `[b_1, …, b_P, b̃_1, …, b̃_P]` into b and b̃."""
     first, second = jnp.split(samples, 2)
     return first, second
 
@@ -46,5 +47,5 @@ def each_with_each(samples: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def weighted(weight: Callable[[Any, jax.Array], jax.Array]) -> Callable:
-    """Returns the factor (b − b̃) w, from `(params, logits) -> w`, `[*batch, D]`."""
+    """Returns the factor (b − b̃) w, given a function `(params, logits) -> w`, `[*batch, D]`."""
     return lambda params, logits, b, b_tilde: (b - b_tilde) * weight(params, logits)[None]

@@ -1,4 +1,4 @@
-"""The one place where a name becomes an estimator."""
+"""Maps names to estimators. This is the only place where a name becomes an estimator."""
 
 import dataclasses
 import inspect
@@ -24,7 +24,7 @@ from disarm_jax.estimators.taylor import taylor
 
 
 class Registry:
-    """Factories of estimators by name."""
+    """Maps names to the factories of estimators."""
 
     def __init__(self, *factories: Callable[..., Estimator]):
         self._factories = {factory.__name__: factory for factory in factories}
@@ -34,7 +34,7 @@ class Registry:
         return tuple(sorted(self._factories))
 
     def factory(self, name: str) -> Callable[..., Estimator]:
-        """Returns the function that makes an estimator. Raises ValueError if the name is unknown."""
+        """Returns the factory of an estimator. Raises ValueError if the name is unknown."""
         if name not in self._factories:
             raise ValueError(f"unknown estimator {name!r}; known: {', '.join(self.names())}")
         return self._factories[name]
@@ -49,28 +49,35 @@ class Registry:
         return self._factories[name](**options)
 
     def info(self, name: str, **options: Any) -> EstimatorInfo:
-        """Returns what the estimator of that name is."""
+        """Returns the description of the estimator of that name."""
         return info_of(self.make(name, **options))
 
 
 def info_of(est: Estimator) -> EstimatorInfo:
-    """Returns what an estimator of this package is; only custom ones have no `info`."""
+    """Returns the description of an estimator of this package; only custom ones have none."""
     assert est.info is not None
     return est.info
 
 
 def named(factory: Callable[..., Estimator], est: Estimator) -> Estimator:
-    """Returns a composition under the name that it has in the literature or in configs, with its own description."""
+    """Gives a composition the name that it has in the literature or in configs, and a description of its own."""
     info = info_of(est)
     facts = {"objective": info.objective, "needs_grad": info.needs_grad}
     return dataclasses.replace(est, info=describe(factory, info.evaluations, **facts))
 
 
 def muprop(*, num_samples: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
-    """MuProp (Gu et al., 2016): `taylor(reinforce(num_samples=…), order=1)`.
+    """MuProp (Gu et al., 2016), REINFORCE with an expansion of f: `taylor(reinforce(num_samples=…), order=1)`.
 
     Paper: Gu et al., MuProp: Unbiased backpropagation for stochastic neural networks, ICLR 2016
     Advice: To compare with earlier work; disarm_taylor has the same control variate on a better base.
+
+    Args:
+      num_samples: the number of independent samples, at least 1.
+      init_scale: as in `taylor`.
+
+    Returns:
+      An estimator with the `params` of `taylor`.
 
     >>> dj.make_estimator("muprop").info.evaluations
     2
@@ -80,10 +87,17 @@ def muprop(*, num_samples: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)
 
 
 def disarm_taylor(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)) -> Estimator:
-    """DisARM with the first-order expansion of f: `taylor(disarm(num_pairs=…), order=1)`.
+    """DisARM with the first-order expansion of f as control variate: `taylor(disarm(num_pairs=…), order=1)`.
 
     Paper: disarm_jax; hinted at in Dong, Mnih & Tucker, NeurIPS 2020, section 6
     Advice: When f is nearly linear between 0 and 1; else disarm_quadratic.
+
+    Args:
+      num_pairs: the number of antithetic pairs, at least 1.
+      init_scale: as in `taylor`.
+
+    Returns:
+      An estimator with the `params` of `taylor`.
 
     >>> dj.make_estimator("disarm_taylor").info.evaluations
     3
@@ -93,10 +107,18 @@ def disarm_taylor(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0,
 
 
 def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1) -> Estimator:
-    """DisARM with the second-order expansion of f: `taylor(disarm(num_pairs=…), order=2)`.
+    """DisARM with the second-order expansion of f as control variate: `taylor(disarm(num_pairs=…), order=2)`.
 
     Paper: disarm_jax; the delta-method control variate of Paisley, Blei & Jordan, ICML 2012, for bits, on DisARM
     Advice: As disarm_midpoint, for few bits, or where all of a quadratic f is to be taken away; 1.5 times the time.
+
+    Args:
+      num_pairs: the number of antithetic pairs, at least 1.
+      init_scale: as in `taylor`.
+      probes: as in `taylor`.
+
+    Returns:
+      An estimator with the `params` of `taylor`.
 
     >>> est = dj.make_estimator("disarm_quadratic", probes=3)  # as many probes as bits: the diagonal is exact
     >>> params = est.init(jax.random.key(0), jnp.zeros((5, 3)))
@@ -109,10 +131,18 @@ def disarm_quadratic(*, num_pairs: int = 1, init_scale: tuple[float, float] = (1
 
 
 def arms_quadratic(*, num_samples: int = 4, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1) -> Estimator:
-    """ARMS with the second-order expansion of f: `taylor(arms(num_samples=…), order=2)`.
+    """ARMS with the second-order expansion of f as control variate: `taylor(arms(num_samples=…), order=2)`.
 
     Paper: disarm_jax; the delta-method control variate of Paisley, Blei & Jordan, ICML 2012, for bits, on ARMS
     Advice: As disarm_quadratic, with more than two evaluations: the least variance per evaluation on our models.
+
+    Args:
+      num_samples: the number of coupled samples, at least 2.
+      init_scale: as in `taylor`.
+      probes: as in `taylor`.
+
+    Returns:
+      An estimator with the `params` of `taylor`.
 
     >>> dj.make_estimator("arms_quadratic").info.evaluations
     5
@@ -133,6 +163,15 @@ def multisample_disarm_quadratic(
     Paper: disarm_jax; the delta-method control variate of Paisley, Blei & Jordan, ICML 2012, on multi-sample DisARM
     Advice: For a multi-sample bound of few samples with a smooth log w: 0.4 of the variance at two pairs.
 
+    Args:
+      num_pairs: K, the number of antithetic pairs, at least 1.
+      configurations: as in `multisample_disarm`.
+      init_scale: as in `taylor`.
+      probes: as in `taylor`.
+
+    Returns:
+      An estimator with the `params` of `taylor`.
+
     >>> dj.make_estimator("multisample_disarm_quadratic", num_pairs=2).info.evaluations
     5
     """
@@ -141,10 +180,17 @@ def multisample_disarm_quadratic(
 
 
 def reinforce_loo_midpoint(*, num_samples: int = 2, init_scale: float | None = None) -> Estimator:
-    """REINFORCE-LOO less the noise of the other bits: `midpoint(reinforce_loo(num_samples=…))`.
+    """REINFORCE-LOO without the noise that the other bits add to each bit: `midpoint(reinforce_loo(num_samples=…))`.
 
     Paper: disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoints of all pairs
     Advice: As disarm_midpoint, where samples have to be independent; it has somewhat more variance.
+
+    Args:
+      num_samples: the number of independent samples, at least 2.
+      init_scale: as in `midpoint`.
+
+    Returns:
+      An estimator with the `params` of `midpoint`.
 
     >>> dj.make_estimator("reinforce_loo_midpoint", num_samples=3).info.evaluations
     6
@@ -154,10 +200,17 @@ def reinforce_loo_midpoint(*, num_samples: int = 2, init_scale: float | None = N
 
 
 def arms_midpoint(*, num_samples: int = 4, init_scale: float | None = None) -> Estimator:
-    """ARMS less the noise of the other bits in each of its pairs: `midpoint(arms(num_samples=…))`.
+    """ARMS without the noise that the other bits add to each bit: `midpoint(arms(num_samples=…))`.
 
     Paper: disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoints of all pairs
     Advice: As disarm_midpoint, with more than two samples; every pair of them has a midpoint.
+
+    Args:
+      num_samples: the number of coupled samples, at least 2; all pairs of them are used.
+      init_scale: as in `midpoint`.
+
+    Returns:
+      An estimator with the `params` of `midpoint`.
 
     >>> dj.make_estimator("arms_midpoint", num_samples=3).info.evaluations
     6
@@ -169,12 +222,20 @@ def arms_midpoint(*, num_samples: int = 4, init_scale: float | None = None) -> E
 def multisample_disarm_midpoint(
     *, num_pairs: int = 1, configurations: str = "paper", init_scale: float | None = None
 ) -> Estimator:
-    """Multi-sample DisARM less the noise of the other bits: `midpoint(multisample_disarm(…))`.
+    """Multi-sample DisARM without the noise that the other bits add to each bit: `midpoint(multisample_disarm(…))`.
 
-    What is subtracted goes through the log-sum-exp of the bound, with the pair's own companions.
+    The term that is subtracted goes through the log-sum-exp of the bound, with the companions of the pair.
 
     Paper: disarm_jax; Dong, Mnih & Tucker, NeurIPS 2020, section 3.2, with a control variate at each midpoint
     Advice: For a multi-sample bound of a log w that is smooth between 0 and 1: a fraction of the variance.
+
+    Args:
+      num_pairs: K, the number of antithetic pairs, at least 1.
+      configurations: as in `multisample_disarm`.
+      init_scale: as in `midpoint`.
+
+    Returns:
+      An estimator with the `params` of `midpoint`.
 
     >>> dj.make_estimator("multisample_disarm_midpoint", num_pairs=2).info.evaluations
     6
@@ -219,7 +280,7 @@ BITS = Registry(
 
 
 def estimator_names() -> tuple[str, ...]:
-    """Returns the names that `make_estimator` takes, sorted.
+    """Returns the names that `make_estimator` accepts, sorted.
 
     >>> "disarm" in dj.estimator_names()
     True
@@ -228,11 +289,18 @@ def estimator_names() -> tuple[str, ...]:
 
 
 def make_estimator(name: str, **options: Any) -> Estimator:
-    """Makes an estimator by the name used in configs.
+    """Makes the estimator of a name, as configs do.
 
     Args:
       name: one of `estimator_names()`.
-      **options: of its factory; every one has a default.
+      **options: the options of the estimator; each has a default.
+
+    Returns:
+      The estimator.
+
+    Raises:
+      ValueError: if the name is unknown, or the value of an option is not accepted.
+      TypeError: if an option is unknown.
 
     >>> est = dj.make_estimator("disarm", num_pairs=2)
     >>> est.apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1)).grad.shape
@@ -242,7 +310,15 @@ def make_estimator(name: str, **options: Any) -> Estimator:
 
 
 def estimator_info(name: str, **options: Any) -> EstimatorInfo:
-    """Returns what an estimator needs and gives; `evaluations` is counted for the options given.
+    """Returns the description of an estimator, which helps to choose one.
+
+    Args:
+      name: one of `estimator_names()`.
+      **options: the options of the estimator, on which the number of evaluations may depend.
+
+    Returns:
+      A record with the fields `name`, `evaluations` (of f, per estimate and example), `paper`, `advice`, `objective`,
+      `unbiased` and `needs_grad` (whether f is differentiated).
 
     >>> info = dj.estimator_info("disarm", num_pairs=3)
     >>> info.objective, info.unbiased, info.needs_grad, info.evaluations
@@ -252,24 +328,29 @@ def estimator_info(name: str, **options: Any) -> EstimatorInfo:
 
 
 def hierarchical(base: Estimator | str, **options: Any) -> Estimator:
-    """Makes the form of an estimator for a `Chain` of stochastic layers.
+    """Makes the form of an estimator for a `Chain` of several stochastic layers.
 
-    For any estimator of samples, such as `disarm()`, `reinforce_loo(num_samples=4)` or `arms(num_samples=3)`, it is
-    Algorithm 1 of the paper, with a branch for each sample of a layer's group but the first: unbiased, T (n − 1) + 1
-    evaluations of f, so T + 1 for pairs; f is not differentiated. `taylor` and `midpoint` of such estimators subtract
-    the noise of f's expansion in each layer, for one more evaluation per layer, where f is differentiated; for an f
-    that is a `LayerSum` they expand only what depends on the layer. For `relax` and `rebar` f is evaluated once at the
-    trunk and twice per layer at relaxed points, where it is differentiated.
+    The result depends on the estimator:
 
-    The estimator takes `Chain(inputs, layers)` where others take logits, f takes the tuple (b_1, …, b_T), and
-    `Estimate.grad` is a tuple with one array for each layer. So are `params`, if there are any.
+    - For an estimator of samples, such as `disarm()`, `reinforce_loo(num_samples=4)` or `arms(num_samples=3)`, it is
+      Algorithm 1 of the paper, with a branch for each sample of a layer's group but the first. It is unbiased, takes T
+      (n − 1) + 1 evaluations of f, so T + 1 for pairs, and does not differentiate f.
+    - For `taylor` and `midpoint` of such estimators, the noise of f's expansion is subtracted in each layer. This takes
+      one more evaluation per layer, where f is differentiated. For an f that is a `LayerSum`, only the terms that
+      depend on the layer are expanded.
+    - For `relax` and `rebar`, f is evaluated once at the samples and twice per layer at relaxed points, where it is
+      differentiated.
 
     Args:
       base: an estimator, or the name of one.
-      **options: of the estimator, if it is given by name.
+      **options: the options of the estimator, if it is given by name.
+
+    Returns:
+      An estimator that takes `Chain(inputs, layers)` in the place of logits and an f of the tuple (b_1, …, b_T). Its
+      `Estimate.grad` is a tuple with one array for each layer, and so are its `params`, if there are any.
 
     Raises:
-      TypeError: if `base` is neither, or options are given for an estimator.
+      TypeError: if `base` is neither an estimator nor a name, or if options are given for an estimator.
       ValueError: if `base` has no form for chains.
 
     Example:
@@ -287,7 +368,7 @@ def hierarchical(base: Estimator | str, **options: Any) -> Estimator:
 
 
 def hierarchical_names() -> tuple[str, ...]:
-    """Returns the names that `hierarchical` takes, sorted.
+    """Returns the names that `hierarchical` accepts, sorted.
 
     >>> "disarm" in dj.hierarchical_names(), "vimco" in dj.hierarchical_names()
     (True, False)

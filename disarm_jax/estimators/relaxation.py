@@ -5,9 +5,9 @@ The control variate of layer t of a chain is
     c_t(z) = η f(b_1, …, b_{t−1}, σ(z/τ), σ(z_{t+1}/τ), …, σ(z_T/τ)) + r_t(z),
     z_{s+1} = layer_{s+1}(σ(z_s/τ)) + noise.
 
-It must be continuous in z and may not see the trunk's b_t, so the later layers are computed again from σ(z/τ), relaxed
-as well. They reuse the trunk's noise, which is independent of b_t and keeps c_t close to f at the trunk. Logits are a
-chain of one layer.
+It must be continuous in z and may not depend on the b_t of the trunk, so the later layers are computed again from
+σ(z/τ), relaxed as well. They reuse the noise of the trunk, which is independent of b_t and keeps c_t close to f at the
+trunk. Logits are a chain of one layer.
 """
 
 import dataclasses
@@ -31,20 +31,24 @@ Network = tuple[Callable, Callable]
 
 
 def rebar(*, init_temperature: float = 0.1, init_scale: float = 1.0) -> "Relaxation":
-    """REBAR (Tucker et al., 2017): REINFORCE with the relaxed f as control variate.
+    """REBAR (Tucker et al., 2017): REINFORCE with f at relaxed samples as control variate.
 
-    [f(b) − c(z̃)] ∂log q(b) + ∂c(z) − ∂c(z̃), c(z) = η f(σ(z/τ)), with z the logistic noise that made b and z̃ drawn
-    again given b. Unbiased for every temperature τ > 0 and scale η; one evaluation of f at b and two, in one call, at
-    relaxed points in [0, 1]; f is differentiated there and so must be pure.
+    The estimate is [f(b) − c(z̃)] ∂log q(b) + ∂c(z) − ∂c(z̃) with c(z) = η f(σ(z/τ)), where z is the logit plus the
+    noise that b was computed from, and z̃ is drawn again given b. It is unbiased for every temperature τ > 0 and scale
+    η. It takes one evaluation of f at b, and two, in one call, at relaxed points in [0, 1]. f is differentiated there
+    and so must be pure.
 
-    `params` is `{"log_temperature": log τ, "scale": η}`, learnt by descending `variance_loss`.
+    τ and η are learnt by descending `variance_loss`.
 
     Paper: Tucker et al., REBAR: Low-variance, unbiased gradient estimates for discrete latent variable models, 2017
     Advice: When f is differentiable between 0 and 1 and you can learn two tunables alongside.
 
     Args:
-      init_temperature: τ at the start.
-      init_scale: η at the start.
+      init_temperature: the initial value of τ, positive.
+      init_scale: the initial value of η.
+
+    Returns:
+      An estimator whose `params` is `{"log_temperature": log τ, "scale": η}`.
 
     Example:
       >>> est = dj.make_estimator("rebar")
@@ -69,29 +73,35 @@ def relax(
 ) -> "Relaxation":
     """RELAX (Grathwohl et al., 2018): REBAR with a learnt function added to the control variate.
 
-    As `rebar`, with c(z) = η f(σ(z/τ)) + r(z). Unbiased for every τ > 0, η and r; one evaluation of f at b and two, in
-    one call, at relaxed points in [0, 1]; f is differentiated there and so must be pure. The defaults are the paper's.
+    The estimate is that of `rebar` with c(z) = η f(σ(z/τ)) + r(z). It is unbiased for every τ > 0, η and r. It takes
+    one evaluation of f at b, and two, in one call, at relaxed points in [0, 1]. f is differentiated there and so must
+    be pure. The defaults are those of the DisARM paper.
 
-    `params` is `{"log_temperature": log τ, "scale": η, "network": …}`, learnt by descending `variance_loss`; for a
-    chain it is a tuple of these.
+    τ, η and r are learnt by descending `variance_loss`.
 
     Paper: Grathwohl et al., Backpropagation through the void, ICLR 2018
     Advice: When f is differentiable and close to linear between 0 and 1; more than twice the time of DisARM.
 
     Args:
-      init_temperature: τ at the start.
-      init_scale: η at the start.
-      hidden: units of the built-in r, a network with one hidden layer of LeakyReLU(0.3); unused if r is given.
-      control_variate: r as a pair of pure functions, `init(key, logits) -> params` and `apply(params, z) -> [...]` for
-        z of shape `[..., D]`. It may close over anything but the sample, the current data x for one. It may also be a
-        function that returns the pair, given what the logits of layer t were computed from: the inputs of the chain
-        for its first layer (`()` for logits), b_{t−1} of the trunk for the others.
-      scaled_network: whether η multiplies r as well, c(z) = η (f(σ(z/τ)) + r(z)), as in the paper's released code.
-      shared_tunables: whether all layers of a chain have one temperature and one scale, those of the first entry of
+      init_temperature: the initial value of τ, positive.
+      init_scale: the initial value of η.
+      hidden: the number of hidden units of the built-in r, a network with one hidden layer of LeakyReLU(0.3). It is not
+        used if a `control_variate` is given.
+      control_variate: a custom r, as a pair of pure functions `init(key, logits) -> params` and `apply(params, z) ->
+        [...]` for z of shape `[..., D]`. It may close over anything but the sample, for instance the current data. It
+        may also be a function that returns the pair, given what the logits of layer t were computed from: the inputs of
+        the chain for its first layer (`()` for logits), and b_{t−1} of the trunk for the others.
+      scaled_network: whether η multiplies r as well, c(z) = η (f(σ(z/τ)) + r(z)), as in the released code of the paper.
+      shared_tunables: whether all layers of a chain share one temperature and one scale, those of the first entry of
         `params`; the other entries then hold their networks alone.
-      later_layers: "relaxed", or "hard", which draws hard samples of the layers after t in c_t, as the authors' code
-        did. They jump as z moves, and the jumps have a derivative that no sample shows: this variant is biased, and
-        here for comparison only.
+      later_layers: "relaxed", or "hard", which draws hard samples of the layers after t in c_t, as the code of the
+        authors did. These jump as z moves, and the jumps have a derivative that no sample shows: this variant is
+        biased, and meant for comparison only.
+
+    Returns:
+      An estimator whose `params` is `{"log_temperature": log τ, "scale": η, "network": the parameters of r}`; for a
+      chain
+      it is a tuple of these.
 
     Example:
       >>> est = dj.relax(hidden=8)
@@ -119,10 +129,11 @@ def relax(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Relaxation(Derived):
-    """REINFORCE with a relaxed control variate; for the attributes see `relax`.
+    """REINFORCE with a relaxed control variate; the other attributes are the options of `relax`.
 
     Attributes:
-      network_given: from what the logits of a layer were computed from to the pair (init, apply) of r; None: no r.
+      network_given: maps what the logits of a layer were computed from to the pair (init, apply) of r; None if there is
+        no r.
       of_chain: whether it takes a `Chain` in the place of logits.
     """
 
@@ -136,7 +147,7 @@ class Relaxation(Derived):
     init: Init = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derives what follows from the parts. Raises ValueError if an option is bad."""
+        """Derives the other fields. Raises ValueError if the value of an option is not accepted."""
         options.positive("init_temperature", self.init_temperature)
         options.finite("init_scale", self.init_scale)
         options.one_of("later_layers", self.later_layers, LATER_LAYERS)
@@ -148,14 +159,14 @@ class Relaxation(Derived):
         super().__post_init__()
 
     def as_chain(self, logits: Any) -> Chain:
-        """Returns the chain; logits are one of a single layer. Raises TypeError if the other kind is expected."""
+        """Returns the chain, or the logits as one of a single layer. Raises TypeError if the other is expected."""
         if self.of_chain:
             return check_chain(self.name, logits)
         logits = self.check_logits(logits)
         return Chain((), [lambda _: logits])
 
     def init_params(self, key: jax.Array, logits: Any) -> Any:
-        """Makes log τ, η and the parameters of r, in a tuple of layers for a chain."""
+        """Returns log τ, η and the parameters of r, for a chain in a tuple of layers."""
         chain, params = self.as_chain(logits), []
         given, shapes = chain.inputs, chain.shapes()
         for layer_key, shape in zip(chain_keys(key, len(shapes)), shapes, strict=True):
@@ -173,7 +184,7 @@ class Relaxation(Derived):
         return tuple(params) if self.of_chain else params[0]
 
     def outcome(self, params: Any, key: jax.Array, logits: Any, f: Function, has_aux: bool = False) -> Outcome:
-        """Draws the trunk, evaluates f there, and the control variates of all layers in one more call."""
+        """Draws the trunk, evaluates f there, and evaluates the control variates of all layers in one more call."""
         chain = self.as_chain(logits)
         params, depth = self._params_of_layers(params, chain), len(chain.layers)
         of_columns = f if self.of_chain else lambda columns: f(columns[0])
@@ -268,7 +279,7 @@ class Relaxation(Derived):
 
 
 def network_of(hidden: int, control_variate: Network | None) -> Network:
-    """Returns the pair (init, apply) of r, given or built in. Raises TypeError if it is no pair of functions."""
+    """Returns the pair (init, apply) of r, custom or built in. Raises TypeError if it is not a pair of functions."""
     if control_variate is None:
         return _network(options.at_least("hidden", hidden, 1))
     if not (isinstance(control_variate, tuple) and len(control_variate) == 2 and all(map(callable, control_variate))):
@@ -279,7 +290,7 @@ def network_of(hidden: int, control_variate: Network | None) -> Network:
 def _by_layers(
     f: LayerSum, trunk: Sequence[jax.Array], hard: tuple[jax.Array, ...], has_aux: bool
 ) -> tuple[Callable, Callable]:
-    """Returns f at the trunk, and f of columns and logits with the trunk's terms in the layers before a relaxed one."""
+    """Returns f at the trunk, and f of columns and logits, with the trunk's terms before each relaxed layer."""
     at_trunk, _ = f.terms(hard, f.given([logits[None] for logits in trunk]))
 
     def f_relaxed(columns, logits):
@@ -295,7 +306,7 @@ def _rate(params: Any, dtype: jnp.dtype) -> jax.Array:
 
 
 def _network(hidden: int) -> Network:
-    """Returns one hidden layer of LeakyReLU(0.3), Glorot-uniform weights and zero biases, z to a number."""
+    """Returns a network from z to a number: one hidden layer of LeakyReLU(0.3), Glorot-uniform weights, zero biases."""
     glorot = jax.nn.initializers.glorot_uniform()
 
     def init(key, logits):

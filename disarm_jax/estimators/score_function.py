@@ -1,4 +1,4 @@
-"""REINFORCE, alone and with a leave-one-out baseline: independent samples, f as a black box."""
+"""REINFORCE, alone and with a leave-one-out baseline, from independent samples; they do not differentiate f."""
 
 import jax.numpy as jnp
 
@@ -9,16 +9,20 @@ from disarm_jax.estimators.pairs import Pairing, each_with_each, weighted
 
 
 def reinforce(*, num_samples: int = 1) -> SampleEstimator:
-    """REINFORCE (Williams, 1992): f(b) ∂log q(b), averaged over independent samples, without a baseline.
+    """REINFORCE (Williams, 1992), without a baseline: f(b) ∂log q(b), averaged over independent samples.
 
-    Eq. 2 of the paper. Unbiased; `num_samples` evaluations of f; f is not differentiated. Its variance is high,
-    because an offset of f multiplies the noise. It is the reference that everything else improves on.
+    This is eq. 2 of the paper. The estimator is unbiased, takes one evaluation of f per sample, and does not
+    differentiate f. Its variance is high, because an offset of f multiplies the noise. It is the reference that all
+    others improve on.
 
     Paper: Williams, Simple statistical gradient-following algorithms, Machine Learning 1992
     Advice: Only if f can be evaluated once; otherwise take reinforce_loo or disarm.
 
     Args:
-      num_samples: number of independent samples.
+      num_samples: the number of independent samples, at least 1.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.make_estimator("reinforce")
@@ -38,13 +42,17 @@ def reinforce(*, num_samples: int = 1) -> SampleEstimator:
 def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(b_k).
 
-    The paper's strong baseline, with K = 2. Unbiased; K evaluations of f; f is not differentiated.
+    The estimator is unbiased, takes K evaluations of f, and does not differentiate f. With K = 2 it is the strong
+    baseline of the DisARM paper.
 
     Paper: Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019
     Advice: A strong baseline with many samples, or when antithetic pairs do not suit f.
 
     Args:
-      num_samples: K, number of independent samples, at least 2.
+      num_samples: K, the number of independent samples, at least 2.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.reinforce_loo(num_samples=4)

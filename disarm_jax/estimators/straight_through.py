@@ -1,4 +1,4 @@
-"""Straight-through, Gumbel-sigmoid and ReinMax: one sample, ∇f at it, and a bias. Here for comparison."""
+"""Straight-through, Gumbel-sigmoid and ReinMax: biased estimators from ∇f at one sample, meant for comparison."""
 
 from typing import Any
 
@@ -12,12 +12,16 @@ from disarm_jax.estimators.estimator import SlopeEstimator, describe
 def straight_through() -> SlopeEstimator:
     """Biased: straight-through (Bengio et al., 2013), p(1−p) ∇f(b), as if b were its own mean.
 
-    Exact only for an f that is linear in each bit. One evaluation of f at a sample, where it is differentiated.
+    It is exact only for an f that is linear in each bit. It takes one evaluation of f, at a sample, where f is
+    differentiated.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
     Advice: Biased: exact for an f that is linear in each bit, and only there.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> f = lambda b: b @ jnp.array([4.0, 8.0])
@@ -34,18 +38,21 @@ def straight_through() -> SlopeEstimator:
 
 
 def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
-    """Biased: ReinMax (Liu et al., 2023) for bits, ½ (1 − q(b_i)) ∂_i f(b): straight-through, correct to second order.
+    """Biased: ReinMax (Liu et al., 2023) for bits, ½ (1 − q(b_i)) ∂_i f(b), which is straight-through to second order.
 
-    Exact only for an f that is at most quadratic in each bit. One evaluation of f at a sample, where it is
-    differentiated.
+    It is exact only for an f that is at most quadratic in each bit. It takes one evaluation of f, at a sample, where f
+    is differentiated.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
     Args:
-      temperature: 1 for the exactness above; the authors tune it from there upwards.
+      temperature: positive; 1 for the exactness above. The authors tune it from there upwards.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> f = lambda b: b @ jnp.array([4.0, 8.0])
@@ -63,15 +70,15 @@ def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
 
 
 def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstimator:
-    """Biased: Gumbel-sigmoid, also Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂σ(z/τ)/∂z, z = α + noise.
+    """Biased: Gumbel-sigmoid, also Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂σ(z/τ)/∂z with z = α + noise.
 
-    With `hard`, f is evaluated and differentiated at the sample b = 1[z > 0], once. Without, it is differentiated at
-    the relaxed sample σ(z/τ), and evaluated at b in a call of its own, because `value` is a mean of f over bits. The
-    bias of the latter vanishes only as τ → 0, while the variance grows: even for f(b) = b at α = 1 the mean is 0.151 at
-    τ = 1, where 0.197 is right. With `hard`, the limit has the slopes at 0 and 1 in equal parts, which is exact
-    only for an f that is at most quadratic in each bit.
+    With `hard`, f is evaluated once, at the sample b = 1[z > 0], and differentiated there. Without it, f is
+    differentiated at the relaxed sample σ(z/τ), and evaluated at b in a call of its own, because `value` is a mean of f
+    over bits. The bias of the relaxed form vanishes only as τ → 0, while its variance grows: even for f(b) = b at α = 1
+    the mean is 0.151 at τ = 1, where 0.197 is correct. The limit of the hard form has the slopes at 0 and 1 in equal
+    parts, which is exact only for an f that is at most quadratic in each bit.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017
     Advice: Biased: to compare with nets trained this way; a small temperature has less bias and more variance.
@@ -79,6 +86,9 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
     Args:
       temperature: τ, positive.
       hard: whether ∇f is taken at b or at the relaxed sample.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.make_estimator("gumbel_sigmoid", temperature=0.5, hard=False)
@@ -99,12 +109,12 @@ def gumbel_sigmoid(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
 
 
 def check_relaxation(temperature: float, hard: bool) -> None:
-    """Raises ValueError if the options of a relaxed sample are not a positive number and a choice."""
+    """Raises ValueError if the temperature is not positive and finite, or `hard` is not a boolean."""
     options.positive("temperature", temperature)
     options.flag("hard", hard)
 
 
 def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Draws b `[1, *batch, D]`, and returns the logistic noise `[*batch, D]` that made it as well."""
+    """Draws b `[1, *batch, D]`, and also returns the logistic noise `[*batch, D]` that it was computed from."""
     noise = bernoulli.logistic_noise(key, logits.shape, logits.dtype)
     return bernoulli.threshold(logits, noise)[None], noise

@@ -1,9 +1,9 @@
 """Control variates from the expansion of f at the mean p, for any estimator that is linear in f.
 
-h₁ and h₂ are the terms of first and second order, and ∂E h_j/∂α is known. So base(h_j) − ∂E h_j is noise of mean zero,
-made of the samples that base(f) is made of and much like its noise, and base(f − f(p)) − Σ_j λ_j (base(h_j) − ∂E h_j)
-is unbiased for every λ if the base is. A multi-sample bound is not linear in f, but the noise of what is linear in the
-same samples serves as its control variate, too.
+Let h₁ and h₂ be the terms of first and second order, for which ∂E h_j/∂α is known. Then base(h_j) − ∂E h_j has mean
+zero. It is computed from the same samples as base(f) and resembles the noise of base(f). So base(f − f(p)) − Σ_j λ_j
+(base(h_j) − ∂E h_j) is unbiased for every λ if the base is. A multi-sample bound is not linear in f, but the noise of
+an estimator that is linear in f, on the same samples, serves as its control variate, too.
 
 Control variates from a Taylor expansion are due to Paisley, Blei & Jordan (ICML 2012); for Bernoulli variables the
 first order is MuProp (Gu et al., 2016).
@@ -25,29 +25,38 @@ from disarm_jax.estimators.expansion import expand
 def taylor(
     base: Estimator, *, order: int = 2, init_scale: tuple[float, float] = (1.0, 1.0), probes: int = 1
 ) -> Controlled:
-    """Subtracts from an estimator the noise of the Taylor expansion of f at the mean.
+    """Removes from an estimator the noise of the Taylor expansion of f at the mean.
 
-    The base is applied to f(b) − f(p) − λ₁ ∇f(p)ᵀ(b − p) − ½ λ₂ (b − p)ᵀH(b − p), and the gradient of what was
-    subtracted is added in closed form. Unbiased for every λ if the base is; the base's evaluations of f and one at the
-    mean, where f is differentiated and so must be pure. The second order costs one product with the Hessian H per
-    sample and per probe; for an f that is `Composed` they are products with outer's alone, and inner is computed once
-    for f and expansion. If inner knows its moments, slope and curvature of the second order are means over what
-    inner(b) may be, and outer is differentiated once, at three points.
+    The base estimator is applied to f(b) − f(p) − λ₁ ∇f(p)ᵀ(b − p) − ½ λ₂ (b − p)ᵀH(b − p), and the gradient of what
+    was subtracted is added in closed form. The result is unbiased for every λ if the base is. It takes the base's
+    evaluations of f and one at the mean, where f is differentiated and so must be pure. The second order takes one
+    product with the Hessian H per sample and per probe. For an f that is `Composed`, these are products with the
+    Hessian of outer alone, and inner is computed once for f and its expansion. If inner knows its moments, slope and
+    curvature of the second order are means over what inner(b) may be, and outer is differentiated once, at three
+    points.
 
-    `params` is `{"base": the base's, "scale": (λ₁, λ₂)}`, λ₁ alone for the first order; learnt by descending
-    `variance_loss`.
+    The λ are learnt by descending `variance_loss`.
 
     Paper: Paisley, Blei & Jordan, Variational Bayesian inference with stochastic search, ICML 2012, for bits
     Advice: When f is smooth between 0 and 1, of few bits, or nearly linear or quadratic.
 
     Args:
-      base: a `SampleEstimator` of bits whose formula is linear in f, such as `disarm()`; or one of a multi-sample bound
-        with f = log w: what is subtracted is then the noise of the expansion of log w in DisARM, ARMS or REINFORCE-LOO
-        on the bound's own samples. The more samples the bound has, the less there is to gain.
+      base: an estimator of samples for bits whose formula is linear in f, such as `disarm()`; or one of a multi-sample
+        bound with f = log w. For a bound, the noise of the expansion of log w is subtracted, as it is in DisARM, ARMS
+        or REINFORCE-LOO on the samples of the bound. The more samples the bound has, the less there is to gain.
       order: 1 or 2.
-      init_scale: λ₁ and λ₂ at the start; the second is not used for the first order.
-      probes: number of random signs z whose z ⊙ Hz estimate the diagonal of H, where the weights of an `MLP` do not
-        give it; independent of b. From D of them on, the D coordinates are taken instead, and the diagonal is exact.
+      init_scale: the initial values of λ₁ and λ₂; the second is not used for the first order.
+      probes: the number of random signs z whose products z ⊙ Hz estimate the diagonal of H, where the weights of an
+        `MLP` do not determine it; they are independent of b. With D probes or more, the D coordinates are taken
+        instead, and the diagonal is exact.
+
+    Returns:
+      An estimator whose `params` is `{"base": the params of the base, "scale": (λ₁, λ₂)}`, with λ₁ alone for the first
+      order.
+
+    Raises:
+      TypeError: if `base` is not an estimator.
+      ValueError: if `base` cannot have this control variate, or the value of an option is not accepted.
 
     Example:
       >>> est = dj.taylor(dj.reinforce_loo(num_samples=3), order=1)
@@ -73,7 +82,7 @@ def taylor(
 
 @dataclasses.dataclass(frozen=True)
 class _AtTheMean:
-    """The noise of an expansion at the mean."""
+    """The control variate from the expansion of f at the mean."""
 
     order: int
     probes: int
@@ -97,7 +106,7 @@ class _AtTheMean:
     def terms(
         self, est: Controlled, params: Any, key: jax.Array | None, at: AtSamples
     ) -> tuple[jax.Array | None, list[jax.Array]]:
-        """Returns f at the mean if the base needs it, and the base on h_j less ∂E h_j."""
+        """Returns f at the mean if the base needs it, and base(h_j) − ∂E h_j."""
         f, logits, samples, parts, _, has_aux = at
         base, alpha = est.base, bernoulli.stop_and_widen(logits)
         expansion = expand(est.name, f, logits, self.order, self.probes, key, has_aux=has_aux)

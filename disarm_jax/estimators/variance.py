@@ -1,4 +1,4 @@
-"""The variance of an estimator's gradient: a loss to lower it by, and a measurement of it."""
+"""The variance of an estimator's gradient: a loss that lowers it, and a measurement of it."""
 
 import types
 import weakref
@@ -19,12 +19,13 @@ _ARRAYS = (jax.Array, np.ndarray, np.generic, float, int)
 
 
 def variance_loss(est: Estimator) -> VarianceLoss:
-    """Makes a loss whose gradient with respect to `params` estimates that of the gradient's variance, without bias.
+    """Makes a loss for the tunables of an estimator, whose descent lowers the variance of its gradient.
 
-    The variance is summed over batch, coordinates and layers. Because grad is unbiased whatever the tunables are, its
-    variance falls with E grad², and a single draw estimates the derivative of that. The draw may be the one that also
-    trains the model, as long as the new tunables only act from the next step on. Tunables that change the distribution
-    of the samples, such as the β of `interpolated`, are differentiated through their log-probability, too.
+    The derivative of the loss with respect to `params` is an unbiased estimate of the derivative of the variance,
+    summed over batch, coordinates and layers. Because the mean of `grad` does not depend on the tunables, the variance
+    falls with E grad², and a single draw estimates the derivative of that. The draw may be the one that also trains the
+    model, as long as the new tunables are used only from the next step on. Tunables that change the distribution of the
+    samples, such as the β of `interpolated`, are differentiated through their log-probability, too.
 
     Args:
       est: an estimator.
@@ -33,7 +34,7 @@ def variance_loss(est: Estimator) -> VarianceLoss:
       A function `(params, key, logits, f) -> scalar`, to be differentiated with respect to `params`.
 
     Raises:
-      TypeError: if `est` is no estimator.
+      TypeError: if `est` is not an estimator.
 
     Example:
       >>> est = dj.make_estimator("interpolated")
@@ -60,14 +61,14 @@ def variance_loss(est: Estimator) -> VarianceLoss:
 
 
 class GradientVariance(NamedTuple):
-    """Moments of an estimator's grad over independent draws, with standard errors.
+    """Moments of an estimator's gradient over independent draws, with standard errors.
 
-    Where grad is a tuple, one array for each layer of a chain, so are the first four.
+    For a chain, whose gradient is a tuple with one array for each layer, so are the first four fields.
 
     Attributes:
-      mean: `[*batch, D]`, mean over the draws.
+      mean: `[*batch, D]`, the mean over the draws.
       mean_stderr: `[*batch, D]`, its standard error.
-      variance: `[*batch, D]`, unbiased variance of one draw.
+      variance: `[*batch, D]`, the unbiased variance of one draw.
       variance_stderr: `[*batch, D]`, its standard error.
       total: the variance summed over batch, coordinates and layers: one number to compare estimators by.
       total_stderr: its standard error.
@@ -82,33 +83,38 @@ class GradientVariance(NamedTuple):
 
 
 class Measure(Protocol):
-    """Measures the moments of an estimator's grad on an f."""
+    """Measures the moments of an estimator's gradient for an f."""
 
     def __call__(
         self, params: Any, key: jax.Array, logits: Any, f: Function, num_draws: int, batch_size: int | None = None
     ) -> GradientVariance:
-        """See `gradient_variance`."""
+        """Draws gradients and returns their moments; see `gradient_variance`."""
         ...
 
 
 def gradient_variance(est: Estimator) -> Measure:
-    """Measures how noisy an estimator is on an f: mean and variance of `grad` at fixed logits, with standard errors.
+    """Measures how noisy an estimator is for an f: mean and variance of `grad` at fixed logits, with standard errors.
 
-    The standard errors come from the draws: they say little where the gradient is almost always the same number.
+    Use it to compare estimators by `total`. The standard errors are computed from the draws, so they are of little use
+    where the gradient is almost always the same number.
 
-    Every draw is made twice, from the same key: for the mean, and for the squared deviations from it. So no gradient is
-    kept, and the memory does not grow with the number of draws.
+    Every draw is made twice from the same key, once for the mean and once for the squared deviations from it. So no
+    gradient is kept, and the memory does not grow with the number of draws.
 
     JAX traces and compiles f at the first call with an estimator, an f and shapes, and not again as long as the two
-    objects exist. As with `jax.jit`, f must therefore be pure: what it reads from outside is what it was at the first
-    call. Make a new function where that changes.
+    objects exist. As with `jax.jit`, f must therefore be pure: values that it reads from outside stay as they were at
+    the first call. Make a new function where they change.
 
     Args:
       est: an estimator.
 
     Returns:
       A function `(params, key, logits, f, num_draws, batch_size=None) -> GradientVariance`. Draws are made one after
-      the other, or `batch_size` at a time; f is then vmapped.
+      the
+      other, or `batch_size` at a time; f is then vmapped.
+
+    Raises:
+      TypeError: if `est` is not an estimator.
 
     Example:
       >>> logits, f = jnp.linspace(-1, 1, 4), lambda b: (b.sum(-1) - 1.2) ** 2
@@ -160,14 +166,14 @@ def gradient_variance(est: Estimator) -> Measure:
 
 
 class _Moments(NamedTuple):
-    """Of the draws so far: their number, the mean of what was computed from each, and its squared deviations."""
+    """Moments of the draws so far: their number, their mean, and the sum of their squared deviations."""
 
     count: jax.Array
     mean: Any
     squares: Any
 
     def merge(self, rows: Any) -> "_Moments":
-        """Returns the moments with as many draws more as there are rows (Chan, Golub & LeVeque, 1983)."""
+        """Returns the moments after more draws, one for each row (Chan, Golub & LeVeque, 1983)."""
         added = len(jax.tree.leaves(rows)[0])
         count = self.count + added
         means = jax.tree.map(lambda rows: jnp.mean(rows, axis=0), rows)
@@ -195,7 +201,7 @@ _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _steps(est: Estimator, f: Function) -> tuple:
-    """Returns `(draw, accumulate)`, one by one and in batches; the same objects for the same est and f.
+    """Returns `(draw, accumulate)`, for single draws and for batches; the same objects for the same estimator and f.
 
     Objects that can be called may change their state between two calls, so only functions are remembered.
     """
@@ -211,7 +217,7 @@ def _steps(est: Estimator, f: Function) -> tuple:
 
 
 def _make_steps(est: Callable[[], Any], f: Callable[[], Any]) -> tuple:
-    """Makes the functions of `_steps` from references, which may be weak, to est and f."""
+    """Makes the functions of `_steps` from references to the estimator and f, which may be weak."""
 
     def draw(params: Any, logits: Any, key: jax.Array) -> Any:
         return jax.tree.map(bernoulli.wide, est().apply(params, key, logits, f()).grad)
