@@ -39,11 +39,12 @@ def as_logits(logits: jax.Array, name: str = "logits", event_ndim: int = 1, *, m
       logits: real floating-point numbers, `[*batch, D]` for bits or `[*batch, D, C]` for classes.
       name: the name of the argument in error messages.
       event_ndim: 1 for bits, 2 for classes.
-      may_be_empty: whether there may be no variable, as in the tree of a single class; no class there may never be.
+      may_be_empty: whether there may be no variable at all, as in the tree of a single class. There must always be at
+        least one class.
 
     Raises:
       TypeError: if the logits are not real floating-point numbers.
-      ValueError: if they have fewer than `event_ndim` axes, or one of these is empty.
+      ValueError: if they have fewer than `event_ndim` axes, or one of these axes is empty.
     """
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -110,7 +111,11 @@ def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tupl
 
 
 def log_sigmoid(x: jax.Array) -> jax.Array:
-    """Computes log σ(x), accurately for large |x| of both signs."""
+    """Computes log σ(x), accurately for large |x| of both signs.
+
+    >>> print(dj.bernoulli.log_sigmoid(jnp.array([0.0, -100.0])))
+    [  -0.6931472 -100.       ]
+    """
     return -softplus(-x)
 
 
@@ -156,8 +161,8 @@ def logistic_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> 
     of |ε|, which reaches 22.9 in float32 (probability 1e-10).
 
     Args:
-      key: consumed.
-      shape: of the noise.
+      key: a JAX random key, which must not be used again.
+      shape: the shape of the noise.
       dtype: float32 or float64.
 
     Raises:
@@ -173,7 +178,13 @@ def logistic_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> 
 
 
 def open_uniform(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Draws uniform noise v in the open interval (0, 1): log v and log(1 − v) are finite; `key` is consumed."""
+    """Draws uniform noise v in the open interval (0, 1), so that log v and log(1 − v) are finite.
+
+    Args:
+      key: a JAX random key, which must not be used again.
+      shape: the shape of the noise.
+      dtype: the dtype of the noise.
+    """
     return jax.random.uniform(key, shape, dtype, minval=jnp.finfo(dtype).tiny)
 
 
@@ -186,7 +197,15 @@ def threshold(logits: jax.Array, noise: jax.Array) -> jax.Array:
 
 
 def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Draws independent samples `[num_samples, *batch, D]` in the logits' dtype; `key` is consumed.
+    """Draws independent samples from the Bernoulli distribution.
+
+    Args:
+      key: a JAX random key, which must not be used again.
+      logits: `[*batch, D]`.
+      num_samples: the number of samples.
+
+    Returns:
+      Bits `[num_samples, *batch, D]` in the dtype of the logits.
 
     >>> print(dj.bernoulli.sample(jax.random.key(0), jnp.array([-40.0, 40.0]), 2))
     [[0. 1.]
@@ -198,15 +217,25 @@ def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
 
 
 def antithetic_pairs(key: jax.Array, logits: jax.Array, num_pairs: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Draws pairs 1[α + ε > 0], 1[α − ε > 0]: each is a sample, and they differ as often as any coupling allows.
+    """Draws antithetic pairs 1[α + ε > 0] and 1[α − ε > 0].
+
+    Each of the two is a sample from q, and they differ as often as any coupling allows.
 
     Args:
-      key: consumed.
+      key: a JAX random key, which must not be used again.
       logits: `[*batch, D]`.
-      num_pairs: number of pairs, independent of each other.
+      num_pairs: the number of pairs, which are independent of each other.
 
     Returns:
-      b, b_tilde and the noise ε, each `[num_pairs, *batch, D]`; the noise in float32 or wider.
+      b, b_tilde and the noise ε, each `[num_pairs, *batch, D]`. b and b_tilde have the dtype of the logits; the noise
+      is
+      float32 or wider.
+
+    >>> b, b_tilde, _ = dj.bernoulli.antithetic_pairs(jax.random.key(0), jnp.zeros(4), 3)
+    >>> print(b + b_tilde)  # where both bits are equally likely, the two always differ
+    [[1. 1. 1. 1.]
+     [1. 1. 1. 1.]
+     [1. 1. 1. 1.]]
     """
     logits = as_logits(logits)
     check_number("num_pairs", num_pairs)
@@ -223,15 +252,15 @@ def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.A
     is r e_k > (1 − r) Σ_{j≠k} e_j, and both sides are accurate for every logit and n.
 
     Args:
-      key: consumed.
+      key: a JAX random key, which must not be used again.
       logits: `[*batch, D]`.
-      num_samples: n, at least 2: the copula of a single sample is no distribution.
+      num_samples: n, at least 2, because the copula of a single sample is not a distribution.
 
     Returns:
-      `[n, *batch, D]` in the logits' dtype.
+      `[n, *batch, D]` in the dtype of the logits.
 
     Raises:
-      ValueError: for fewer than two samples.
+      ValueError: if `num_samples` is less than 2.
     """
     logits = as_logits(logits)
     check_number("num_samples", num_samples, 2)
@@ -272,13 +301,13 @@ def mixing_weight(beta: jax.Array, dtype: jnp.dtype, ndim: int) -> jax.Array:
 def interpolated_pairs(
     key: jax.Array, logits: jax.Array, beta: jax.Array, num_pairs: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Draws pairs that are antithetic with probability β and independent otherwise, decided per coordinate.
+    """Draws pairs of which each coordinate is antithetic with probability β, and independent otherwise.
 
     Args:
-      key: consumed.
+      key: a JAX random key, which must not be used again.
       logits: `[*batch, D]`.
-      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
-      num_pairs: number of pairs, independent of each other.
+      beta: β, a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
+      num_pairs: the number of pairs, which are independent of each other.
 
     Returns:
       b and b_tilde, each `[num_pairs, *batch, D]`.
@@ -314,9 +343,9 @@ def interpolated_copula_samples(key: jax.Array, logits: jax.Array, beta: jax.Arr
     """Draws samples as `copula_samples` with probability β, else independently, decided per coordinate for all n.
 
     Args:
-      key: consumed.
+      key: a JAX random key, which must not be used again.
       logits: `[*batch, D]`.
-      beta: a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
+      beta: β, a scalar or `[D]`; outside of [0, 1] it acts as the nearest end.
       num_samples: n, at least 2.
 
     Returns:

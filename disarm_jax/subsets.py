@@ -1,16 +1,16 @@
-"""Exactly k of n: the conditional Bernoulli distribution, of independent bits given that k of them are one.
+"""Subsets of exactly k of n elements: the conditional Bernoulli distribution, of independent bits given that k are one.
 
 A subset b has a probability proportional to exp(b·logits). All functions follow from one recursion over the bits, in
-O(nk). Let R_i(r) be the probability that r of the bits i, …, n are one. Given that r are still to be chosen among
-these, bit i is one with the logit
+O(nk). Let R_i(r) be the probability that r of the bits i, …, n are one. Given that r elements are still to be chosen
+from these, bit i is one with the logit
 
     λ_i(r) = α_i + log R_{i+1}(r − 1) − log R_{i+1}(r),
 
-so that a subset is drawn bit by bit, exactly. A common shift of the logits changes nothing; here it is the one for
-which k bits are one in the mean, so that the probabilities that matter are far from zero for any n and k.
+so that a subset is drawn bit by bit, exactly. A common shift of the logits changes nothing. Here it is chosen such that
+the mean number of ones is k, so that the probabilities that matter are far from zero for any n and k.
 
 Logits have the shape `[*batch, n]`, subsets `[..., n]` are 0 and 1 as floats, and k is a Python integer. Logits of ±∞
-are certain and impossible elements. Where they leave no subset of k, or a logit is NaN, everything is NaN.
+are certain and impossible elements. If they leave no subset of size k, or if a logit is NaN, all results are NaN.
 """
 
 import math
@@ -32,7 +32,7 @@ _IMPOSSIBLE = 0.5 * _LOG_ZERO
 
 
 def log_prob(logits: jax.Array, b: jax.Array, k: int) -> jax.Array:
-    """Computes the log-probability of subsets; differentiable in the logits, with the derivative b − marginals.
+    """Computes the log-probability of subsets. It is differentiable in the logits, with the derivative b − marginals.
 
     Args:
       logits: `[*batch, n]`.
@@ -40,7 +40,10 @@ def log_prob(logits: jax.Array, b: jax.Array, k: int) -> jax.Array:
       k: the size of a subset.
 
     Returns:
-      `[..., *batch]`; −∞ for a b that does not have k ones, or contradicts an infinite logit.
+      `[..., *batch]`; −∞ for a b that does not have k ones, or that contradicts an infinite logit.
+
+    Raises:
+      ValueError: if k is not an integer from 0 to n, or b does not fit the logits.
 
     >>> f"{jnp.exp(dj.subsets.log_prob(jnp.zeros(4), jnp.array([1.0, 0.0, 1.0, 0.0]), 2)):.4f}"
     '0.1667'
@@ -59,7 +62,16 @@ def log_prob(logits: jax.Array, b: jax.Array, k: int) -> jax.Array:
 
 
 def sample(key: jax.Array, logits: jax.Array, k: int, num_samples: int) -> jax.Array:
-    """Draws independent subsets `[num_samples, *batch, n]` in the logits' dtype; `key` is consumed.
+    """Draws independent subsets.
+
+    Args:
+      key: a JAX random key, which must not be used again.
+      logits: `[*batch, n]`.
+      k: the size of a subset.
+      num_samples: the number of subsets.
+
+    Returns:
+      Subsets `[num_samples, *batch, n]` in the dtype of the logits.
 
     >>> print(dj.subsets.sample(jax.random.key(0), jnp.array([-40.0, 0.0, 40.0, 40.0]), 2, 2))
     [[0. 0. 1. 1.]
@@ -76,7 +88,14 @@ def sample(key: jax.Array, logits: jax.Array, k: int, num_samples: int) -> jax.A
 
 
 def marginals(logits: jax.Array, k: int) -> jax.Array:
-    """Computes the probabilities `[*batch, n]` that each element is in the subset; they sum to k, and are the mean.
+    """Computes the probability that each element is in the subset, which is also the mean of b.
+
+    Args:
+      logits: `[*batch, n]`.
+      k: the size of a subset.
+
+    Returns:
+      `[*batch, n]`, probabilities that sum to k; differentiable in the logits.
 
     >>> print(dj.subsets.marginals(jnp.array([0.0, 0.0, jnp.inf, -jnp.inf]), 2))
     [0.5 0.5 1.  0. ]
@@ -88,7 +107,14 @@ def marginals(logits: jax.Array, k: int) -> jax.Array:
 
 
 def entropy(logits: jax.Array, k: int) -> jax.Array:
-    """Computes the entropy `[*batch]` in nats: the sum of those of the choices, no term of which is negative.
+    """Computes the entropy of the distribution in nats, as a sum over the choices that has no negative term.
+
+    Args:
+      logits: `[*batch, n]`.
+      k: the size of a subset.
+
+    Returns:
+      `[*batch]`; differentiable in the logits.
 
     >>> f"{jnp.exp(dj.subsets.entropy(jnp.zeros(4), 2)):.4f}"  # there are six subsets
     '6.0000'
@@ -99,13 +125,21 @@ def entropy(logits: jax.Array, k: int) -> jax.Array:
 
 
 def straight_through(key: jax.Array, logits: jax.Array, k: int) -> jax.Array:
-    """Draws one subset `[*batch, n]` that can be differentiated with respect to the logits: with a bias.
+    """Draws one subset that is differentiable with respect to the logits; the gradient is biased.
 
-    `disarm_jax.sample` for subsets: 0 and 1 forwards, and backwards the derivative of the marginals, which is the
-    covariance of the subset. Exact for a loss that is linear in b; biased otherwise. `key` is consumed.
+    This is `disarm_jax.sample` for subsets. The value is 0 and 1, and the derivative is that of the marginals, which is
+    the covariance of the subset. The gradient is exact for a loss that is linear in b, and biased otherwise.
 
     Paper: the marginals in place of the sample as in Ahmed et al., SIMPLE: A gradient estimator for k-subset sampling,
       ICLR 2023
+
+    Args:
+      key: a JAX random key, which must not be used again.
+      logits: `[*batch, n]`.
+      k: the size of the subset.
+
+    Returns:
+      One subset `[*batch, n]` in the dtype of the logits.
 
     >>> logits, weights = jnp.zeros(4), jnp.array([3.0, 1.0, -2.0, 0.0])
     >>> loss = lambda logits: dj.subsets.straight_through(jax.random.key(0), logits, 2) @ weights
@@ -117,18 +151,22 @@ def straight_through(key: jax.Array, logits: jax.Array, k: int) -> jax.Array:
 
 
 def reinforce_loo(k: int, *, num_samples: int = 2) -> SampleEstimator:
-    """REINFORCE with a leave-one-out baseline (Kool et al., 2019) over subsets of k: 1/(K−1) Σ_j (f_j − f̄) ∂log q(b_j).
+    """REINFORCE with a leave-one-out baseline (Kool et al., 2019) for subsets: 1/(K−1) Σ_j (f_j − f̄) ∂log q(b_j).
 
-    ∂log q(b) is b less the marginals, which drop out, so that this is the covariance of f and b, as for independent
-    bits. Unbiased; K evaluations of f; f is not differentiated. `expectation`, `gradient_variance`, draw and tell take
-    it; control variates and chains, which are for independent bits, do not.
+    ∂log q(b) is b minus the marginals, which cancel, so that this is the covariance of f and b, as for independent
+    bits. The estimator is unbiased, takes K evaluations of f, and does not differentiate f. It works with
+    `expectation`, `gradient_variance`, and its methods `draw` and `tell`, but not with control variates and chains,
+    which require independent bits.
 
     Paper: Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019
     Advice: For any function of exactly k of n elements.
 
     Args:
       k: the size of a subset.
-      num_samples: K, number of independent subsets, at least 2.
+      num_samples: K, the number of independent subsets, at least 2.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.subsets.reinforce_loo(2, num_samples=4)
@@ -150,7 +188,7 @@ def reinforce_loo(k: int, *, num_samples: int = 2) -> SampleEstimator:
 
 
 def _check(logits: jax.Array, k: int) -> jax.Array:
-    """Returns the logits in float32 or wider. Raises TypeError or ValueError if they or k are not as they should be."""
+    """Returns the logits in float32 or wider. Raises TypeError or ValueError if the logits or k are not accepted."""
     logits = bernoulli.wide(bernoulli.as_logits(logits))
     if options.at_least("k", k, 0) > logits.shape[-1]:
         raise ValueError(f"k must be at most the number of logits, {logits.shape[-1]}, got {k}")

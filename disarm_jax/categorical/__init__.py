@@ -1,9 +1,9 @@
 """Low-variance gradients for categorical latent variables, after Dong, Mnih & Tucker (NeurIPS 2021).
 
-As the estimators for bits, with softmax logits `[*batch, D, C]` for D variables of C classes, one-hot samples
-`[N, *batch, D, C]`, f from these to `[N, *batch]`, and grad `[*batch, D, C]`. `expectation`, `variance_loss` and
-`gradient_variance` are the same functions as for bits. `sample` is for the middle of a network; `distribution.sample`
-draws independent samples.
+The functions are those for bits. Logits have the shape `[*batch, D, C]` for D variables of C classes, whose
+probabilities are their softmax. Samples are one-hot, `[N, *batch, D, C]`; f maps them to `[N, *batch]`; and grad has
+the shape `[*batch, D, C]`. `expectation`, `variance_loss` and `gradient_variance` are the same functions as for bits.
+`sample` is for the middle of a network; `distribution.sample` draws independent samples.
 """
 
 from disarm_jax.categorical import distribution, formulas

@@ -1,4 +1,4 @@
-"""REINFORCE-LOO and the three coupled estimators for classes: f as a black box."""
+"""REINFORCE-LOO and the three coupled estimators for classes; they do not differentiate f."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,16 @@ from disarm_jax.estimators.pairs import Pairing, each_with_each, halves
 def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """REINFORCE with a leave-one-out baseline (Kool et al., 2019): 1/(K−1) Σ_k (f_k − f̄) ∂log q(z_k).
 
-    Unbiased; K evaluations of f; f is not differentiated.
+    The estimator is unbiased, takes K evaluations of f, and does not differentiate f.
 
     Paper: Kool et al., Buy 4 REINFORCE samples, get a baseline for free!, 2019
     Advice: A strong baseline with many samples, or with many classes, where coupling gains little.
 
     Args:
-      num_samples: K, number of independent samples, at least 2.
+      num_samples: K, the number of independent samples, at least 2.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.reinforce_loo(num_samples=4)
@@ -41,15 +44,19 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
 
 
 def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
-    """DisARM-SB (Dong, Mnih & Tucker, 2021): antithetic choices of which class to break off a stick.
+    """DisARM-SB (Dong, Mnih & Tucker, 2021): antithetic pairs of the choices of which class to break off a stick.
 
-    Unbiased; two evaluations of f per pair; f is not differentiated. The order of the classes matters to its variance.
+    The estimator is unbiased. Each pair takes two evaluations of f, and f is not differentiated. Its variance depends
+    on the order of the classes.
 
     Paper: Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021
     Advice: When the classes have an order that suits it; the first one is broken off first.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other.
+      num_pairs: the number of antithetic pairs, at least 1; the pairs are independent of each other.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.disarm_sb()
@@ -61,15 +68,19 @@ def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
 
 
 def disarm_tree(*, num_pairs: int = 1) -> SampleEstimator:
-    """DisARM-Tree (Dong, Mnih & Tucker, 2021): antithetic choices along a balanced tree of any number of classes.
+    """DisARM-Tree (Dong, Mnih & Tucker, 2021): antithetic pairs of binary choices along a balanced tree of the classes.
 
-    Unbiased; two evaluations of f per pair; f is not differentiated.
+    The number of classes need not be a power of two. The estimator is unbiased. Each pair takes two evaluations of f,
+    and f is not differentiated.
 
     Paper: Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021
     Advice: When it measures better than disarm_iw for your f; the order of the classes matters a little.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other.
+      num_pairs: the number of antithetic pairs, at least 1; the pairs are independent of each other.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.disarm_tree()
@@ -81,16 +92,19 @@ def disarm_tree(*, num_pairs: int = 1) -> SampleEstimator:
 
 
 def disarm_iw(*, num_pairs: int = 1) -> SampleEstimator:
-    """DisARM-IW (Dong, Mnih & Tucker, 2021): a pair from sticks, with the importance weight q(z) q(z̃) / P(z, z̃).
+    """DisARM-IW (Dong, Mnih & Tucker, 2021): pairs from stick-breaking with an importance weight, q(z) q(z̃)/P(z, z̃).
 
-    Unbiased; two evaluations of f per pair; f is not differentiated. That holds for sticks in ascending order of the
-    logits, in which it puts them by itself, for each variable.
+    Each pair takes two evaluations of f, and f is not differentiated. The estimator is unbiased for sticks in ascending
+    order of the logits, and sorts the classes of each variable in this order by itself.
 
     Paper: Dong, Mnih & Tucker, Coupled gradient estimators for discrete latent variables, NeurIPS 2021
     Advice: The default: any f, two evaluations, nothing to tune, and the order of the classes does not matter.
 
     Args:
-      num_pairs: number of antithetic pairs, independent of each other.
+      num_pairs: the number of antithetic pairs, at least 1; the pairs are independent of each other.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.disarm_iw()
@@ -105,7 +119,7 @@ COUPLED = {"iw": disarm_iw, "sb": disarm_sb, "tree": disarm_tree}
 
 
 def _from_pairs(factory: Callable, num_pairs: int, make_tree: Callable) -> SampleEstimator:
-    """Averages the formula of the factory's name over antithetic pairs along the tree that is made for the logits."""
+    """Makes the estimator that averages the factory's formula over antithetic pairs along a tree for the logits."""
     options.at_least("num_pairs", num_pairs, 1)
     formula = getattr(formulas, factory.__name__)
 
@@ -120,7 +134,7 @@ def _from_pairs(factory: Callable, num_pairs: int, make_tree: Callable) -> Sampl
 
 
 def _factor(formula: Callable) -> Callable:
-    """Returns what multiplies ½ (f(z) − f(z̃)) in the formula of a pair."""
+    """Returns the factor of ½ (f(z) − f(z̃)) in the formula for a pair."""
 
     def factor(params, logits, z, z_tilde):
         two = jnp.full(z.shape[:-2], 2, z.dtype)

@@ -48,7 +48,7 @@ def score(logits: jax.Array, z: jax.Array) -> jax.Array:
 
 
 def gumbel_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Draws standard Gumbel noise with the same upper tail as `bernoulli.logistic_noise`; `key` is consumed."""
+    """Draws standard Gumbel noise with the same upper tail as `bernoulli.logistic_noise`; the key is used up."""
     return -jnp.log(bernoulli.softplus(bernoulli.logistic_noise(key, shape, dtype)))
 
 
@@ -67,7 +67,15 @@ def perturb(logits: jax.Array, noise: jax.Array) -> jax.Array:
 
 
 def sample(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.Array:
-    """Draws independent samples `[num_samples, *batch, D, C]`, one-hot in the logits' dtype; `key` is consumed.
+    """Draws independent samples from the categorical distribution.
+
+    Args:
+      key: a JAX random key, which must not be used again.
+      logits: `[*batch, D, C]`; a logit of −∞ excludes a class.
+      num_samples: the number of samples.
+
+    Returns:
+      One-hot samples `[num_samples, *batch, D, C]` in the dtype of the logits.
 
     >>> print(dj.categorical.distribution.sample(jax.random.key(0), jnp.array([[-40.0, 40.0, 0.0]]), 2))
     [[[0. 1. 0.]]
@@ -87,13 +95,18 @@ def antithetic_pairs(
     """Draws pairs of samples whose binary choices at the same node of a tree are antithetic.
 
     Args:
-      key: consumed.
+      key: a JAX random key, which must not be used again.
       logits: `[*batch, D, C]`.
-      tree: the tree of binary choices.
-      num_pairs: number of pairs, independent of each other.
+      tree: the tree of binary choices, such as `balanced_tree(C)`.
+      num_pairs: the number of pairs, which are independent of each other.
 
     Returns:
-      z and z_tilde, each `[num_pairs, *batch, D, C]`, one-hot in the logits' dtype.
+      z and z_tilde, each `[num_pairs, *batch, D, C]`, one-hot in the dtype of the logits.
+
+    >>> z, z_tilde = dj.categorical.antithetic_pairs(
+    ...     jax.random.key(0), jnp.zeros((3, 8)), dj.categorical.balanced_tree(8), 5)
+    >>> z.shape, bool(jnp.all(z * z_tilde == 0))  # with a balanced tree of equal classes, the two always differ
+    ((5, 3, 8), True)
     """
     logits = as_logits(logits)
     b, b_tilde, _ = bernoulli.antithetic_pairs(key, trees.node_logits(tree, bernoulli.wide(logits)), num_pairs)

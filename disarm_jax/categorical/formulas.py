@@ -1,4 +1,4 @@
-"""The estimators for classes as formulas: arrays in, arrays out, as `disarm_jax.formulas` for bits.
+"""The estimators for classes as formulas: arrays in, arrays out, like `disarm_jax.formulas` for bits.
 
 `z` and `z_tilde` are one-hot of shape `[..., D, C]`; `f_z` and `f_z_tilde` have the shape `[...]`. A formula for a pair
 accepts any leading axes. A formula for K samples expects the sample axis first and sums over it. `logits` have the
@@ -74,7 +74,15 @@ def disarm_sb(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Arra
 
 
 def disarm_tree(logits: jax.Array, z: jax.Array, z_tilde: jax.Array, f_z: jax.Array, f_z_tilde: jax.Array) -> jax.Array:
-    """DisARM-Tree (Dong, Mnih & Tucker, 2021): as `disarm_sb`, with pairs along `balanced_tree`.
+    """DisARM-Tree (Dong, Mnih & Tucker, 2021): the formula of `disarm_sb` for pairs along `balanced_tree`.
+
+    Args:
+      logits: `[*batch, D, C]`.
+      z, z_tilde: `[..., *batch, D, C]`, pairs of `antithetic_pairs` along `balanced_tree`.
+      f_z, f_z_tilde: `[..., *batch]`, f at z and z̃.
+
+    Returns:
+      `[..., *batch, D, C]`, one estimate for each pair.
 
     >>> pair = jnp.array([[1.0, 0.0, 0.0]]), jnp.array([[0.0, 0.0, 1.0]])
     >>> grad = dj.categorical.formulas.disarm_tree(jnp.zeros((1, 3)), *pair, jnp.array(4.0), jnp.array(2.0))

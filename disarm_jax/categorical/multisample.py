@@ -1,7 +1,7 @@
-"""Estimators of the multi-sample bound log 1/K Σ_k w(z^k) for classes; f is log w.
+"""Estimators of the derivative of the multi-sample bound log 1/K Σ_k w(z^k) for classes, where f is log w.
 
-As for bits, log w must be built from logits that are *not* stopped: the bound depends on them through log q as well,
-and that term comes with the ordinary derivative of `value`.
+As for bits, compute log w from logits that are *not* stopped: the bound depends on them through log q as well, and the
+ordinary derivative of `value` contains that term.
 """
 
 import functools
@@ -16,20 +16,24 @@ from disarm_jax.formulas import bounds
 
 
 def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 1) -> SampleEstimator:
-    """VIMCO (Mnih & Rezende, 2016) for classes: Σ_k (L̂ − L̂^{−k}) ∂log q(z^k) for the bound of K independent samples.
+    """VIMCO (Mnih & Rezende, 2016), for the bound of K independent samples of classes: Σ_k (L̂ − L̂^{−k}) ∂log q(z^k).
 
-    Unbiased for the derivative of the K-sample bound; K evaluations of log w for each repeat; not differentiated.
+    The estimator is unbiased for the derivative of the K-sample bound. It takes K evaluations of log w for each repeat
+    and does not differentiate log w.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
-    that term comes with the ordinary derivative of `value`.
+    Compute log w from the logits themselves, not from a stopped copy. The bound also depends on them through log q, and
+    the ordinary derivative of `value` contains that term.
 
     Paper: Mnih & Rezende, Variational inference for Monte Carlo objectives, ICML 2016
     Advice: The baseline for a multi-sample bound, or when the bound needs an odd number of samples.
 
     Args:
-      num_samples: K, at least 2.
-      baseline: as in `disarm_jax.vimco`.
-      repeats: averages that many independent estimates.
+      num_samples: K, the number of samples of the bound, at least 2.
+      baseline: "arithmetic" or "geometric", as in `disarm_jax.vimco`.
+      repeats: the number of independent estimates to average.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.vimco(num_samples=5)
@@ -50,21 +54,25 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
 
 
 def multisample_disarm(*, num_pairs: int = 1, coupling: str = "iw", configurations: str = "paper") -> SampleEstimator:
-    """Coupled pairs of classes for the multi-sample bound, applied locally to each of K samples.
+    """Coupled pairs of classes for the multi-sample bound, applied locally to each of the K samples.
 
-    Unbiased for the derivative of the K-sample bound; 2K evaluations of log w; not differentiated. `value` is the mean
-    of the two K-sample bounds, of the z's and of the z̃'s. One pair is the estimator of the coupling on log w.
+    The estimator is unbiased for the derivative of the K-sample bound. It takes 2K evaluations of log w and does not
+    differentiate log w. `value` is the mean of the two K-sample bounds, of the z and of the z̃. With one pair it is the
+    estimator of the coupling on log w.
 
-    Build log w from the logits themselves, not from a stopped copy: the bound depends on them through log q, too, and
-    that term comes with the ordinary derivative of `value`.
+    Compute log w from the logits themselves, not from a stopped copy. The bound also depends on them through log q, and
+    the ordinary derivative of `value` contains that term.
 
     Paper: Dong, Mnih & Tucker, NeurIPS 2020, section 3.2, with the couplings of their paper of 2021
     Advice: The default for a multi-sample bound of classes; K pairs optimise the K-sample bound.
 
     Args:
-      num_pairs: K, number of antithetic pairs.
+      num_pairs: K, the number of antithetic pairs, at least 1.
       coupling: "iw", "sb" or "tree": the pairs and the formula of `disarm_iw`, `disarm_sb` or `disarm_tree`.
-      configurations: as in `disarm_jax.multisample_disarm`.
+      configurations: "paper", "all" or "cyclic", as in `disarm_jax.multisample_disarm`.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.multisample_disarm(num_pairs=5)

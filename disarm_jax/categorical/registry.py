@@ -1,4 +1,4 @@
-"""The one place where a name becomes an estimator for classes."""
+"""Maps names to estimators for classes. This is the only place where a name becomes one."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ CLASSES = Registry(
 
 
 def estimator_names() -> tuple[str, ...]:
-    """Returns the names that `make_estimator` takes, sorted.
+    """Returns the names that `make_estimator` accepts, sorted.
 
     >>> "disarm_tree" in dj.categorical.estimator_names()
     True
@@ -34,11 +34,18 @@ def estimator_names() -> tuple[str, ...]:
 
 
 def make_estimator(name: str, **options: Any) -> Estimator:
-    """Makes an estimator for classes by the name used in configs.
+    """Makes the estimator for classes of a name, as configs do.
 
     Args:
       name: one of `estimator_names()`.
-      **options: of its factory; every one has a default.
+      **options: the options of the estimator; each has a default.
+
+    Returns:
+      The estimator.
+
+    Raises:
+      ValueError: if the name is unknown, or the value of an option is not accepted.
+      TypeError: if an option is unknown.
 
     >>> est = dj.categorical.make_estimator("disarm_tree", num_pairs=2)
     >>> est.apply((), jax.random.key(0), jnp.zeros((5, 3, 10)), lambda z: z[..., 0].sum(-1)).grad.shape
@@ -48,7 +55,11 @@ def make_estimator(name: str, **options: Any) -> Estimator:
 
 
 def estimator_info(name: str, **options: Any) -> EstimatorInfo:
-    """Returns what an estimator for classes needs and gives; `evaluations` is counted for the options given.
+    """Returns the description of an estimator for classes, as `disarm_jax.estimator_info` does for bits.
+
+    Args:
+      name: one of `estimator_names()`.
+      **options: the options of the estimator, on which the number of evaluations may depend.
 
     >>> info = dj.categorical.estimator_info("disarm_tree", num_pairs=3)
     >>> info.objective, info.unbiased, info.needs_grad, info.evaluations

@@ -1,4 +1,4 @@
-"""Hard samples of classes for the middle of a network: one-hot forwards, a straight-through-type gradient backwards."""
+"""Hard samples of classes for the middle of a network: one-hot values with a straight-through-type gradient."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ from disarm_jax.categorical import distribution, formulas
 
 
 def sample(key: jax.Array, logits: jax.Array, gradient: str = "reinmax", **options: Any) -> jax.Array:
-    """Draws one hard sample, a one-hot, that can be differentiated with respect to the logits: with a bias.
+    """Draws one hard sample, a one-hot, that is differentiable with respect to the logits; the gradient is biased.
 
-    `disarm_jax.sample` for classes, with the same names and options of gradients; with two classes it has the same
-    gradient. Independent samples without a gradient, sample axis first, are those of
+    This is `disarm_jax.sample` for classes, with the same gradients and options; with two classes the gradient is the
+    same. For independent samples without a gradient, with the sample axis first, use
     `disarm_jax.categorical.distribution.sample(key, logits, num_samples)`.
 
     Args:
-      key: consumed.
-      logits: `[..., C]`; a logit of −∞ excludes a class, and has a gradient of zero.
-      gradient: the name of the gradient.
-      **options: of the gradient.
+      key: a JAX random key, which must not be used again.
+      logits: `[..., C]`; a logit of −∞ excludes a class and has a gradient of zero.
+      gradient: the name of the gradient, as in `disarm_jax.sample`.
+      **options: the options of the gradient.
 
     Returns:
       A sample of the shape and dtype of the logits.
 
     Raises:
-      TypeError: if the logits are no floats, or an option is unknown.
+      TypeError: if the logits are not floating-point numbers, or an option is unknown.
       ValueError: if the name of the gradient or the value of an option is not accepted.
 
     Example:

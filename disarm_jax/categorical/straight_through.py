@@ -1,4 +1,4 @@
-"""Straight-through, Gumbel-softmax and ReinMax for classes: one sample, ∇f at it, and a bias. Here for comparison."""
+"""Straight-through, Gumbel-softmax and ReinMax for classes: biased estimators from ∇f at one sample, for comparison."""
 
 from typing import Any
 
@@ -13,12 +13,16 @@ from disarm_jax.estimators.straight_through import check_relaxation
 def straight_through() -> SlopeEstimator:
     """Biased: straight-through (Bengio et al., 2013), ∇f(z) · ∂softmax, as if z were its own mean.
 
-    Exact only for an f that is linear in each variable. One evaluation of f at a sample, where it is differentiated.
+    It is exact only for an f that is linear in each variable. It takes one evaluation of f, at a sample, where f is
+    differentiated.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
     Advice: Biased: exact for an f that is linear in each variable, and only there.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
@@ -34,18 +38,21 @@ def straight_through() -> SlopeEstimator:
 
 
 def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
-    """Biased: ReinMax (Liu et al., 2023), straight-through corrected to second order.
+    """Biased: ReinMax (Liu et al., 2023), which is straight-through corrected to second order.
 
-    Exact only for an f that is at most quadratic in each variable. One evaluation of f at a sample, where it is
-    differentiated.
+    It is exact only for an f that is at most quadratic in each variable. It takes one evaluation of f, at a sample,
+    where f is differentiated.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     Advice: Biased: instead of straight-through, which it corrects to second order at the same price.
 
     Args:
-      temperature: 1 for the exactness above; the authors tune it from there upwards.
+      temperature: positive; 1 for the exactness above. The authors tune it from there upwards.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> f = lambda z: z[..., 0, :] @ jnp.array([4.0, 8.0])
@@ -62,13 +69,14 @@ def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
 
 
 def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstimator:
-    """Biased: Gumbel-softmax, also Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂softmax(x/τ), x logits + noise.
+    """Biased: Gumbel-softmax or Concrete (Jang et al.; Maddison et al., 2017), ∇f · ∂softmax(x/τ), x = logits + noise.
 
-    With `hard`, f is evaluated and differentiated at the sample, the largest of x, once. Without, it is differentiated
-    at the relaxed sample softmax(x/τ), and evaluated at the sample in a call of its own, because `value` is a mean of f
-    over samples. The bias of the latter vanishes only as τ → 0, while the variance grows; with `hard` some stays.
+    With `hard`, f is evaluated once, at the sample, which is the class of the largest x, and differentiated there.
+    Without it, f is differentiated at the relaxed sample softmax(x/τ), and evaluated at the sample in a call of its
+    own, because `value` is a mean of f over samples. The bias of the relaxed form vanishes only as τ → 0, while its
+    variance grows; the hard form always keeps some bias.
 
-    f must be pure, since it is differentiated: draw the dropout masks of a Flax NNX module outside of it.
+    f must be pure because it is differentiated: draw the dropout masks of a Flax NNX module outside of f.
 
     Paper: Jang et al., Categorical reparameterization with Gumbel-softmax, ICLR 2017
     Advice: Biased: to compare with nets trained this way; a small temperature has less bias and more variance.
@@ -76,6 +84,9 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
     Args:
       temperature: τ, positive.
       hard: whether ∇f is taken at the sample or at the relaxed sample.
+
+    Returns:
+      An estimator without tunables: its `init` returns `()`.
 
     Example:
       >>> est = dj.categorical.gumbel_softmax(temperature=0.5, hard=False)

@@ -162,7 +162,13 @@ class _AscendingSticks(Tree):
 
 
 def sticks(num_classes: int) -> SharedTree:
-    """Returns the tree whose choice c, if it is reached, is between class c (0) and all later classes (1)."""
+    """Returns the tree of stick-breaking.
+
+    Its choice c, if it is reached, is between class c (0) and all later classes (1).
+
+    Args:
+      num_classes: C, the number of classes.
+    """
     return _Sticks(num_classes)
 
 
@@ -170,6 +176,9 @@ def balanced_tree(num_classes: int) -> SharedTree:
     """Returns the tree whose choices are between the first half (0) and the second half (1) of the remaining classes.
 
     If their number is odd, the first half is the smaller one.
+
+    Args:
+      num_classes: C, the number of classes.
     """
     return _BalancedTree(num_classes)
 
@@ -179,6 +188,9 @@ def ascending_sticks(logits: jax.Array) -> _AscendingSticks:
 
     There are C nodes. The choice at node c is between class c (0) and all classes after it in that order (1). The last
     class has a node too, at which there is no other class to choose.
+
+    Args:
+      logits: `[*batch, D, C]`.
     """
     return _AscendingSticks(logits)
 

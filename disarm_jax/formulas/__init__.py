@@ -1,4 +1,4 @@
-"""The estimators as formulas: arrays in, arrays out, without a key and without f.
+"""The estimators as formulas: arrays in, arrays out, without a random key and without f.
 
 Every function estimates ∂/∂logits of E f(b), or of a multi-sample bound, from samples b and the values of f at them.
 Sums are computed in float32 or wider, and the result has the dtype of the logits. It never contains the pathwise term,

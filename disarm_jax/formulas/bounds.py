@@ -19,7 +19,13 @@ LARGEST_ALL = 12  # the largest number of pairs for configurations="all"
 
 
 def bound(log_w: jax.Array) -> jax.Array:
-    """The multi-sample bound log 1/K Σ_k w_k of Burda et al. (2016), over the first axis.
+    """Computes the multi-sample bound log 1/K Σ_k w_k of Burda et al. (2016).
+
+    Args:
+      log_w: `[K, ...]`, the log-weights of K samples.
+
+    Returns:
+      `[...]`.
 
     >>> dj.formulas.bound(jnp.log(jnp.array([1.0, 3.0])))
     Array(0.6931472, dtype=float32)
@@ -108,7 +114,15 @@ def naive_multisample_disarm(
 ) -> jax.Array:
     """DisARM applied to all K samples at once, as if they were one long vector of bits: a negative result of the paper.
 
-    The estimate is Σ_k ½ [L̂(b) − L̂(b̃)] (b^k − b̃^k) σ(|α|). Arguments and result are those of `multisample_disarm`.
+    The estimate is Σ_k ½ [L̂(b) − L̂(b̃)] (b^k − b̃^k) σ(|α|).
+
+    Args:
+      logits: `[*batch, D]`.
+      b, b_tilde: `[K, *batch, D]`, K antithetic pairs.
+      log_w, log_w_tilde: `[K, *batch]`, their log-weights.
+
+    Returns:
+      `[*batch, D]`, for the K-sample bound, without the pathwise term.
 
     >>> pairs = jnp.array([[1.0]]), jnp.array([[0.0]])
     >>> dj.formulas.naive_multisample_disarm(jnp.zeros(1), *pairs, jnp.array([4.0]), jnp.array([2.0]))
@@ -189,14 +203,15 @@ def companions(log_w: jax.Array, log_w_tilde: jax.Array, configurations: str) ->
 
 
 def _paper_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
-    """Returns those of two sets: all b, and all b̃."""
+    """Returns the sums for two sets: all b, and all b̃."""
     return jnp.stack([leave_one_out(log_w), leave_one_out(log_w_tilde)])
 
 
 def _cyclic_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
-    """Returns those of 2(K−1) sets: of the pairs after k, cyclically, the first s give b̃ and the rest b, or vice versa.
+    """Returns the sums for 2(K−1) sets.
 
-    The paper's two sets are those with s = 0. Memory grows as K², as it does for them.
+    Of the pairs after k, cyclically, the first s give b̃ and the rest b, or vice versa. The two sets of the paper are
+    those with s = 0. Memory grows as K², as it does for them.
     """
 
     def after(array):
@@ -220,7 +235,7 @@ def _cyclic_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
 
 
 def _all_companions(log_w: jax.Array, log_w_tilde: jax.Array) -> jax.Array:
-    """Returns those of all 2^{K−1} sets.
+    """Returns the sums for all 2^{K−1} sets.
 
     The estimate is then the mean of the paper's over all ways to swap b and b̃ within pairs, so its variance is not
     larger.
