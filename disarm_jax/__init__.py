@@ -1,15 +1,16 @@
 """Discrete gradients in JAX: low-variance gradients through binary and categorical variables, by DisARM and others.
 
-Two doors: `sample(key, logits)` is a hard sample with a biased gradient, for the middle of a network;
-`expectation(est)` estimates E f(b) with an unbiased gradient, for any function f of bits.
+There are two ways to begin: `sample(key, logits)` draws a hard sample with a biased gradient, for the middle of a
+network; `expectation(est)` estimates E f(b) with an unbiased gradient, for any function f of bits.
 
-At this level are the estimators of the paper, those we recommend, and what to do with an estimator. The rest is here:
+This level has the estimators of the paper, those we recommend, and the functions to use them. The rest is in:
 
-- `make_estimator(name)` makes any estimator, `estimator_names()` lists them, `estimator_info(name)` has their facts.
-- `categorical` has the same for classes; `subsets` is for exactly k of n.
-- `formulas` has the estimators as arrays in and arrays out; `bernoulli` samples and probabilities.
-- `disarm_jax.models`, `.objectives` and `.data` have the paper's VAEs, bounds and data sets; `.experiment` trains them,
-  `.sweep` launches many runs, `.report` compares them with the paper. They need the extra `experiments`.
+- `make_estimator(name)`, which makes any estimator; `estimator_names()` lists them, and `estimator_info(name)`
+  describes each of them.
+- `categorical`, with the same for classes; `subsets`, for exactly k of n elements.
+- `formulas`, with the estimators as arrays in and arrays out; `bernoulli`, with samples and probabilities.
+- `disarm_jax.models`, `.objectives` and `.data`, with the paper's VAEs, bounds and data sets; `.experiment` trains
+  them, `.sweep` launches many runs, `.report` compares them with the paper. These need the extra `experiments`.
 """
 
 import warnings
@@ -82,7 +83,7 @@ _GONE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Returns the other estimators, with a warning, and says what to write instead of names that are gone."""
+    """Returns the other estimators, with a warning, and tells what replaces names that were removed."""
     if name in _GONE:
         raise AttributeError(f"disarm_jax.{name} is gone: {_GONE[name]}")
     if name not in BITS.names():
@@ -93,5 +94,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Returns the public names, which is what an editor should complete, and not what this file imports."""
+    """Returns the public names, for an editor to complete, without the names that this file imports."""
     return [*__all__, "__all__", "__doc__", "__version__"]

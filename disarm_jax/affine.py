@@ -18,14 +18,14 @@ _CALLS = {"checkpoint", "closed_call", "core_call", "jit", "pjit", "remat2"}  # 
 
 
 def is_affine(function: Callable, example: jax.Array) -> tuple[bool, str | None]:
-    """Returns whether a function is seen to be affine to the digits of float32, and a reason in words if it is not.
+    """Returns whether tracing shows a function to be affine, and a reason in words if it does not.
 
-    An affine function that rounds to fewer digits, to bfloat16 for instance, is not, but there is no reason then: its
-    rounding alone is not affine.
+    An affine function that rounds to fewer digits than float32, to bfloat16 for instance, does not count as affine; no
+    reason is given then, because only its rounding is not affine.
 
     Args:
-      function: from an array to a pytree of arrays.
-      example: an argument, of which shape and dtype matter.
+      function: maps an array to a pytree of arrays.
+      example: an argument, of which only shape and dtype matter.
     """
     # A new function for each call: JAX would remember the trace of `function`, which may have changed since.
     jaxpr = jax.make_jaxpr(lambda example: function(example))(example).jaxpr
@@ -41,10 +41,10 @@ class _NotAffineError(Exception):
 
 
 def _depends(jaxpr: Any, arguments: list[bool]) -> tuple[list[bool], bool]:
-    """Returns which results depend on arguments that do, and whether any of these is narrower than float32.
+    """Returns which results depend on the marked arguments, and whether any of these is narrower than float32.
 
     Raises:
-      _NotAffineError: if one does not depend affinely.
+      _NotAffineError: if one of the results does not depend affinely on them.
     """
     dependent = {var for var, depends in zip(jaxpr.invars, arguments, strict=True) if depends}
     narrow = any(map(_is_narrow, dependent))

@@ -1,7 +1,7 @@
-"""The Bernoulli VAE of the paper, with one or several stochastic layers, and one with classes. All modules are here.
+"""The Bernoulli VAE of the paper, with one or several stochastic layers, and a VAE with categorical latent variables.
 
-Inference goes up, q(b_1 | x) q(b_2 | b_1) … q(b_T | b_{T−1}), generation down, p(b_T) p(b_{T−1} | b_T) … p(x | b_1).
-Every conditional is a factorial Bernoulli whose logits are a linear map or a small network of the layer before.
+The inference model is q(b_1 | x) q(b_2 | b_1) … q(b_T | b_{T−1}); the generative model is p(b_T) p(b_{T−1} | b_T) … p(x
+| b_1). Every conditional is a factorial Bernoulli whose logits are a linear map or a small network of the layer before.
 """
 
 import functools
@@ -22,14 +22,14 @@ KERNEL_INITS = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "l
 
 
 class Network(nn.Module):
-    """Dense layers with LeakyReLU between them: linear if there is no hidden one.
+    """Dense layers with LeakyReLU between them; a linear map if there are no hidden layers.
 
     Attributes:
-      features: width of the output.
-      hidden: widths of the hidden layers.
-      negative_slope: of the LeakyReLU.
-      kernel_init: of all weights, one of `KERNEL_INITS`.
-      bias_init: of the output's bias; all other biases start at zero.
+      features: the width of the output.
+      hidden: the widths of the hidden layers.
+      negative_slope: the slope of the LeakyReLU for negative inputs.
+      kernel_init: the initialisation of all weights, one of `KERNEL_INITS`.
+      bias_init: the initialisation of the output's bias; all other biases start at zero.
     """
 
     features: int
@@ -40,7 +40,7 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """`[..., D]` to `[..., features]`."""
+        """Maps `[..., D]` to `[..., features]`."""
         weights = getattr(nn.initializers, self.kernel_init)()
         leading = x.shape[:-1]
         x = x.reshape(-1, x.shape[-1])  # XLA copies less in the products of the backward pass than with more axes
@@ -55,6 +55,11 @@ def decoder_structure(model: "BernoulliVAE", params: Mapping[str, Any], t: int) 
 
     Variances are averaged over the batch: they then cost a product with one row and serve as well (docs/midpoint.md).
     So the slopes that control variates use are not independent between images, though the gradient stays unbiased.
+
+    Args:
+      model: the VAE.
+      params: its parameters.
+      t: the number of the decoder, 0 for that of the image.
     """
     network = params["decoder"][f"networks_{t}"]
     dense = [network[f"Dense_{n}"] for n in range(len(network))]
@@ -74,18 +79,19 @@ def decoder_structure(model: "BernoulliVAE", params: Mapping[str, Any], t: int) 
 class BernoulliVAE(nn.Module):
     """A VAE of binary images with binary latent variables.
 
-    Its parameters are `{"encoder": …, "decoder": …, "prior": …}`, the three groups that are optimised apart.
+    Its parameters are `{"encoder": …, "decoder": …, "prior": …}`, three groups that are optimised separately.
 
     Attributes:
-      latents: D_1, …, D_T, from the layer next to the image to the one with the learnt prior.
-      pixels: of an image.
-      hidden: widths of the hidden layers of every conditional; none for the paper's linear models.
-      negative_slope: of the LeakyReLU between them.
-      kernel_init: of all weights, one of `KERNEL_INITS`.
-      input_mean: `[pixels]`, subtracted from the image before the first encoder; None leaves it as it is.
-      output_mean: `[pixels]`, the decoder's output bias starts at its logit, clipped to [0.001, 0.999]; None: at zero.
+      latents: D_1, …, D_T, the numbers of bits, from the layer next to the image to the one with the learnt prior.
+      pixels: the number of pixels of an image.
+      hidden: the widths of the hidden layers of every conditional; empty for the linear models of the paper.
+      negative_slope: the slope of their LeakyReLU for negative inputs.
+      kernel_init: the initialisation of all weights, one of `KERNEL_INITS`.
+      input_mean: `[pixels]`, subtracted from the image before the first encoder; None subtracts nothing.
+      output_mean: `[pixels]`; the output bias of the decoder starts at its logit, clipped to [0.001, 0.999]. With None
+        it starts at zero.
       signed_input: whether the last decoder sees 2 b_1 − 1 instead of b_1. Inner layers always see 0 and 1.
-      law: what the latent variables are, a module with `log_prob` and `sample` of their logits.
+      law: the distribution of the latent variables, a module with `log_prob` and `sample` of their logits.
     """
 
     latents: tuple[Any, ...]  # numbers of bits here, pairs in `CategoricalVAE`
@@ -100,21 +106,21 @@ class BernoulliVAE(nn.Module):
     law = bernoulli
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass with another p(x, b) has no structure unless it says which."""
+        """Removes the structure of a subclass with another p(x, b), unless it defines `decoders`."""
         super().__init_subclass__(**options)
         if {"setup", "decode", "log_joint"} & vars(cls).keys() and "decoders" not in vars(cls):
             cls.decoders = lambda self, params: None
 
     def decoders(self, params: Mapping[str, Any]) -> list[MLP] | None:
-        """Every decoder, from the image's on, as a function of the samples above that knows its moments.
+        """Returns every decoder, from that of the image on, as a function of the samples above that knows its moments.
 
-        None if nothing is known of them, as in a subclass that defines `setup`, `decode` or `log_joint` and not this.
-        Estimators work all the same; those that expand f at the mean take longer.
+        The result is None if nothing is known of them, as in a subclass that defines `setup`, `decode` or `log_joint`
+        but not this method. Estimators work all the same; those that expand f at the mean take longer.
         """
         return [decoder_structure(self, params, t) for t in range(len(self.latents))]
 
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of a sample of each layer."""
+        """Returns the shape of a sample of each layer."""
         return tuple((width,) for width in self.latents)
 
     def setup(self) -> None:
@@ -135,29 +141,29 @@ class BernoulliVAE(nn.Module):
         return jnp.asarray(np.log(mean) - np.log1p(-mean), dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Touches every parameter, for `init`: log p(x, b) at b = 0, `[*batch]` for x `[*batch, pixels]`."""
+        """Uses every parameter, for `init`: returns log p(x, b) at b = 0, `[*batch]` for x `[*batch, pixels]`."""
         b = tuple(jnp.zeros((*x.shape[:-1], *shape), x.dtype) for shape in self.layer_shapes())
         for t in range(len(self.latents)):
             self.encode(t, b[t - 1] if t else x)
         return self.log_joint(x, b)
 
     def encode(self, t: int, inputs: jax.Array) -> jax.Array:
-        """Logits of q(b_{t+1} | b_t), counting layers from 0; for t = 0 the inputs are the image."""
+        """Returns the logits of q(b_{t+1} | b_t), counting layers from 0; for t = 0 the inputs are the image."""
         if t == 0 and self.input_mean is not None:
             mean = jnp.asarray(self.input_mean, inputs.dtype)
             inputs = inputs - bernoulli.lift(mean, inputs.ndim)
         return self.encoder(t, inputs)
 
     def decode(self, b: jax.Array) -> jax.Array:
-        """Logits of the pixels, p(x | b_1)."""
+        """Returns the logits of the pixels, p(x | b_1)."""
         return self.decoder(0, 2 * b - 1 if self.signed_input else b)
 
     def log_joint(self, x: jax.Array, b: tuple[jax.Array, ...]) -> jax.Array:
-        """log p(x, b_1, …, b_T).
+        """Computes log p(x, b_1, …, b_T).
 
         Args:
           x: `[*batch, pixels]`, binary.
-          b: one `[..., *batch, D_t]` per layer, bits or relaxed ones.
+          b: one `[..., *batch, D_t]` per layer, bits or relaxed bits.
 
         Returns:
           `[..., *batch]`.
@@ -168,7 +174,7 @@ class BernoulliVAE(nn.Module):
         return total + self.law.log_prob(self.prior, b[-1])
 
     def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
-        """Pixel probabilities `[num_samples, pixels]` of bits drawn from the prior; `key` is consumed."""
+        """Draws latent variables from the prior; returns the probabilities of the pixels `[num_samples, pixels]`."""
         keys = jax.random.split(key, len(self.latents))
         b = self.law.sample(keys[-1], self.prior, num_samples)
         for t in range(len(self.latents) - 1, 0, -1):
@@ -177,41 +183,54 @@ class BernoulliVAE(nn.Module):
 
 
 class CategoricalVAE(BernoulliVAE):
-    """A VAE of binary images with one layer of categorical latent variables, seen by the decoder as one-hots.
+    """A VAE of binary images with one layer of categorical latent variables, which the decoder sees as one-hots.
 
-    As `BernoulliVAE`, whose bits are here `[..., *batch, D, C]` and whose prior is `[D, C]`, softmax logits.
+    It has the attributes and methods of `BernoulliVAE`, with samples `[..., *batch, D, C]`, and softmax logits `[D, C]`
+    as the prior.
 
     Attributes:
-      latents: `((D, C),)`, D variables of C classes each.
+      latents: `((D, C),)`, for D variables of C classes each.
     """
 
     law = distribution
     decoders = BernoulliVAE.decoders
 
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of a sample."""
+        """Returns the shape of a sample, in a tuple."""
         return tuple(map(tuple, self.latents))
 
     def encode(self, t: int, inputs: jax.Array) -> jax.Array:
-        """Logits of q(z | x), `[*batch, D, C]`."""
+        """Returns the logits of q(z | x), `[*batch, D, C]`."""
         return super().encode(t, inputs).reshape(*inputs.shape[:-1], *self.layer_shapes()[t])
 
     def decode(self, b: jax.Array) -> jax.Array:
-        """Logits of the pixels, p(x | z)."""
+        """Returns the logits of the pixels, p(x | z)."""
         return super().decode(b.reshape(*b.shape[:-2], -1))
 
 
 def log_likelihood(x: jax.Array, pixel_logits: jax.Array) -> jax.Array:
-    """log p(x | b_1), `[...]`, from the logits of the pixels `[..., pixels]` and the image `[*batch, pixels]`."""
+    """Computes log p(x | b_1) from the logits of the pixels.
+
+    Args:
+      x: `[*batch, pixels]`, binary.
+      pixel_logits: `[..., *batch, pixels]`.
+
+    Returns:
+      `[..., *batch]`.
+
+    >>> from disarm_jax.models import log_likelihood
+    >>> print(log_likelihood(jnp.ones((2, 3)), jnp.zeros((5, 2, 3))).shape)
+    (5, 2)
+    """
     x = bernoulli.lift(x, pixel_logits.ndim)
     return jnp.sum(x * pixel_logits - bernoulli.softplus(pixel_logits), axis=-1)
 
 
 class Chain(nn.Module):
-    """Networks by number, so that a group of them is one entry of the parameters."""
+    """Several networks selected by number, so that a group of them is one entry of the parameters."""
 
     networks: tuple[Network, ...]
 
     def __call__(self, t: int, inputs: jax.Array) -> jax.Array:
-        """The output of network t."""
+        """Returns the output of network t."""
         return self.networks[t](inputs)

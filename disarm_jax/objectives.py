@@ -1,4 +1,4 @@
-"""What a Bernoulli VAE is trained on and judged by: log-weights of samples, and bounds on log p(x) made of them."""
+"""The objectives of a Bernoulli VAE: log-weights of samples, and bounds on log p(x) computed from them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -13,7 +13,12 @@ from disarm_jax.structure import Composed, LayerSum
 
 
 def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
-    """The layers of q as functions of the layer before, b_{t−1} ↦ logits_t, as `hierarchical` takes them."""
+    """Returns the layers of q as functions of the layer before, b_{t−1} ↦ logits_t, as `dj.Chain` takes them.
+
+    Args:
+      model: the VAE.
+      params: its parameters.
+    """
 
     def layer(t: int) -> Callable:
         return lambda inputs: model.apply({"params": params}, t, inputs, method="encode")
@@ -24,21 +29,21 @@ def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
 def log_weights(
     model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
 ) -> Callable:
-    """log w(b) = log p(x, b) − log q(b | x) as a function of samples, the f of every estimator.
+    """Returns log w(b) = log p(x, b) − log q(b | x) as a function of samples, which is the f of the estimators.
 
-    For the ELBO the derivative of log q inside f has mean zero, so it may be stopped, as the paper's authors did; in a
-    multi-sample bound it must not be.
+    For the ELBO, the derivative of log q inside f has mean zero, so it may be stopped, as the authors of the paper did;
+    in a multi-sample bound it must not be.
 
     Args:
       model: the VAE.
       params: its parameters.
       x: `[*batch, pixels]`, binary.
-      layers: from `inference_layers`.
-      first_logits: `[*batch, D_1]`, what `layers[0]` gives for x; they do not depend on the samples.
-      stop_q: whether log q is taken as a constant.
+      layers: the result of `inference_layers`.
+      first_logits: `[*batch, D_1]`, the result of `layers[0]` for x; they do not depend on the samples.
+      stop_q: whether log q carries no derivative with respect to the parameters.
 
     Returns:
-      A function of one `[..., *batch, D_t]` per layer, in a tuple, to `[..., *batch]`.
+      A function that maps a tuple of one `[..., *batch, D_t]` per layer to `[..., *batch]`.
     """
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
 
@@ -53,9 +58,10 @@ def log_weights(
 def weigh(
     model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
 ) -> Callable:
-    """Returns log w, with its structure if the model knows it; of samples, or of a tuple of them for several layers.
+    """Returns log w, with its structure if the model knows it.
 
-    The arguments are those of `log_weights`.
+    It is a function of the samples of one layer, or of a tuple of samples for several layers. The arguments are those
+    of `log_weights`.
     """
     if model.decoders(params) is not None:
         return structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
@@ -66,10 +72,10 @@ def weigh(
 def structured_log_weights(
     model: BernoulliVAE, params: Any, x: jax.Array, layers: Sequence[Callable], first_logits: jax.Array, *, stop_q: bool
 ) -> Composed | LayerSum:
-    """Returns the same log w with the structure that control variates make use of.
+    """Returns log w with the structure that control variates make use of.
 
-    For one layer it is a function of its samples, for several it is a sum over them. The arguments are those of
-    `log_weights`, the model one that knows its `decoders`.
+    For one layer it is a `Composed` of its samples, for several layers a `LayerSum`. The arguments are those of
+    `log_weights`; the model must know its `decoders`.
     """
     depth = len(layers)
     q_logits = _logits_of_q(model, params, layers, first_logits, stop_q)
@@ -90,7 +96,10 @@ def structured_log_weights(
 def _logits_of_q(
     model: BernoulliVAE, params: Any, layers: Sequence[Callable], first_logits: jax.Array, stop_q: bool
 ) -> Callable:
-    """`(t, b_{t−1}) -> logits_t` for log q; parameters are stopped, not results: f may be differentiated in b."""
+    """Returns `(t, b_{t−1}) -> logits_t` for log q.
+
+    With `stop_q` the parameters are stopped, not the results, because f may be differentiated in b.
+    """
     if stop_q:
         layers, first_logits = inference_layers(model, lax.stop_gradient(params)), lax.stop_gradient(first_logits)
     return lambda t, below: layers[t](below) if t else first_logits
@@ -99,14 +108,17 @@ def _logits_of_q(
 def sample_layers(
     model: BernoulliVAE, layers: Sequence[Callable], key: jax.Array, x: jax.Array, num_samples: int
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Samples `[K, *batch, D_t]` of all layers of q, each drawn from the one before; and the logits of each.
+    """Draws samples of all layers of q, each given the one before.
 
     Args:
       model: the VAE.
-      layers: of q, from `inference_layers`.
-      key: consumed.
+      layers: the result of `inference_layers`.
+      key: a JAX random key, which must not be used again.
       x: `[*batch, pixels]`, binary.
       num_samples: K.
+
+    Returns:
+      The samples `[K, *batch, D_t]` of each layer, and the logits of each layer.
     """
     b, logits = [], []
     for layer, layer_key in zip(layers, jax.random.split(key, len(layers)), strict=True):
@@ -119,21 +131,24 @@ def sample_layers(
 def sampled_bound(
     model: BernoulliVAE, params: Any, key: jax.Array, x: jax.Array, num_samples: int, samples_at_once: int = 10
 ) -> jax.Array:
-    """The multi-sample bound log 1/K Σ w(b_k) of each image, b_k ~ q(b | x); the ELBO's estimate for K = 1.
+    """Estimates the multi-sample bound log 1/K Σ w(b_k) of each image, with b_k ~ q(b | x); for K = 1 the ELBO.
 
-    Samples are drawn and weighed a few at a time and only their running log-sum is kept, so the memory does not grow
-    with K.
+    Samples are drawn and weighed a few at a time and only their running log-sum is kept, so that the memory does not
+    grow with K.
 
     Args:
       model: the VAE.
       params: its parameters.
-      key: consumed.
+      key: a JAX random key, which must not be used again.
       x: `[*batch, pixels]`, binary.
-      num_samples: K.
-      samples_at_once: how many samples go through the decoder in one pass, at most.
+      num_samples: K, at least 1.
+      samples_at_once: the largest number of samples that go through the decoder in one pass.
 
     Returns:
       `[*batch]`.
+
+    Raises:
+      ValueError: if `num_samples` is less than 1.
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")

@@ -1,13 +1,13 @@
-"""Hard samples for the middle of a network: 0 and 1 forwards, a straight-through-type gradient backwards.
+"""Hard samples for the middle of a network: 0 and 1 as values, with a straight-through-type gradient.
 
 `sample` is `disarm_jax.sample`, for bits; `disarm_jax.categorical.sample` is the same for classes. The functions named
-after gradients state what each of them is, its options and its paper; `sample` takes them by name. All of them are
-biased, because no function f of the sample is known here. Where a loss can be written as E f(b), the estimators of this
-package differentiate it without bias.
+after gradients document each gradient, its options and its paper; `sample` takes them by name. All of them are biased,
+because no function f of the sample is known here. Where a loss can be written as E f(b), the estimators of this package
+differentiate it without bias.
 
-The derivative of a sample is a symmetric matrix S for each bit or variable, computed without derivatives by the
-formulas of the biased estimators, which are S ∇f. The sample is returned as b + S (α − stop(α)) with the logits α: the
-second term is exactly zero and has the derivative S.
+The derivative of a sample is a symmetric matrix S for each bit or variable. It is computed without differentiation, by
+the formulas of the biased estimators, which are S ∇f. The sample is returned as b + S (α − stop(α)), where α are the
+logits: the second term is exactly zero and has the derivative S.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ Draw = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array | 
 
 @dataclasses.dataclass(frozen=True)
 class Variables:
-    """What the gradients need to know of bits, or of classes.
+    """What the gradients need to know about bits, or about classes.
 
     Attributes:
       event_ndim: 1 for bits `[*batch, D]`, 2 for classes `[*batch, D, C]`.
       sample: `(key, logits) -> b`, a hard sample of the logits' shape.
       noise: `(key, shape, dtype)` to the noise whose sum with the logits is the perturbed logits.
       perturb: `(logits, noise) -> x`, the perturbed logits.
-      harden: `x -> b`, the hard sample that perturbed logits stand for.
+      harden: `x -> b`, the hard sample that perturbed logits determine.
       relax: `x -> ` relaxed sample.
       given: `(key, logits, b, num) -> x`, draws `[num, ...]` of perturbed logits given the hard sample.
       apart: `(logits, b, gap) -> x`, logits moved such that the sample leads by the gap.
@@ -57,7 +57,7 @@ class Variables:
 def straight_through(kind: Variables) -> Draw:
     """Biased: straight-through, the derivative of the probability, as if the sample were its own mean.
 
-    Exact only for a loss that is linear in each bit (in each variable, for classes).
+    It is exact only for a loss that is linear in each bit (or in each variable, for classes).
 
     Paper: Bengio et al., Estimating or propagating gradients through stochastic neurons, 2013
     """
@@ -65,12 +65,12 @@ def straight_through(kind: Variables) -> Draw:
 
 
 def reinmax(kind: Variables, *, temperature: float = 1.0) -> Draw:
-    """Biased: ReinMax, straight-through corrected to second order. The one to begin with.
+    """Biased: ReinMax, straight-through corrected to second order. This is the default, and the one to begin with.
 
-    With temperature 1 it is exact for a loss that is at most quadratic in each bit (in each variable, for classes),
+    With temperature 1 it is exact for a loss that is at most quadratic in each bit (or in each variable, for classes),
     and the same as ZGR (Shekhovtsov, Cold analysis of Rao-Blackwellized straight-through Gumbel-softmax gradient
-    estimator, ICML 2023), the limit of `gumbel_rao` for temperature 0 and many samples. At other temperatures
-    it is not exact for quadratic losses; the authors tune it from 1 upwards.
+    estimator, ICML 2023), the limit of `gumbel_rao` for temperature 0 and many samples. At other temperatures it is not
+    exact for quadratic losses; the authors tune the temperature from 1 upwards.
 
     Paper: Liu et al., Bridging discrete and backpropagation: Straight-through and beyond, NeurIPS 2023
     """
@@ -86,9 +86,9 @@ def reinmax(kind: Variables, *, temperature: float = 1.0) -> Draw:
 def gumbel(kind: Variables, *, temperature: float = 1.0, hard: bool = True) -> Draw:
     """Biased: Gumbel-sigmoid or Gumbel-softmax, the derivative of a sample relaxed at a temperature.
 
-    The sample is hard and has the relaxed sample's derivative (straight-through Gumbel); with `hard=False` it is the
-    relaxed sample itself, between 0 and 1. Biased even for linear losses. A low temperature has less bias and more
-    variance.
+    The sample is hard and has the derivative of the relaxed sample (straight-through Gumbel). With `hard=False` it is
+    the relaxed sample itself, between 0 and 1. The gradient is biased even for linear losses. A low temperature has
+    less bias and more variance.
 
     Paper: Jang et al., Categorical reparameterization with Gumbel-softmax; Maddison et al., The Concrete distribution,
       both ICLR 2017
@@ -107,8 +107,8 @@ def gumbel(kind: Variables, *, temperature: float = 1.0, hard: bool = True) -> D
 def gumbel_rao(kind: Variables, *, temperature: float = 1.0, num_samples: int = 10) -> Draw:
     """Biased: Gumbel-Rao, the derivative of hard `gumbel` averaged over the noise that gives the same sample.
 
-    It has the bias of `gumbel` at the same temperature and less variance, the less the more noise is drawn
-    (`num_samples`); the loss is still computed once. As in the paper's definition by a conditional expectation, no
+    It has the bias of `gumbel` at the same temperature and less variance, which falls with the number of draws of the
+    noise, `num_samples`. The loss is still computed once. As in the paper, where this is a conditional expectation, no
     derivative passes through the noise given the sample.
 
     Paper: Paulus, Maddison & Krause, Rao-Blackwellizing the straight-through Gumbel-softmax gradient estimator, ICLR
@@ -128,10 +128,10 @@ def gumbel_rao(kind: Variables, *, temperature: float = 1.0, num_samples: int = 
 
 
 def gapped(kind: Variables, *, temperature: float = 1.0, gap: float = 1.0) -> Draw:
-    """Biased: gapped straight-through, the derivative of a softmax that the sample leads by a gap.
+    """Biased: gapped straight-through, the derivative of a softmax in which the sample leads by a gap.
 
-    The logit of the sample is raised to the largest, and the others are lowered to at least the gap below it; the
-    derivative is that of the softmax there. Like `gumbel` it is sure of its sample, but without noise.
+    The logit of the sample is raised to the largest one, and the others are lowered to at least the gap below it; the
+    derivative is that of the softmax at these logits. It resembles hard `gumbel`, but needs no noise.
 
     Paper: Fan, Chi, Rudnicky & Ramadge, Training discrete deep generative models via gapped straight-through estimator,
       ICML 2022
@@ -150,9 +150,9 @@ def gapped(kind: Variables, *, temperature: float = 1.0, gap: float = 1.0) -> Dr
 def decoupled(kind: Variables, *, forward_temperature: float = 1.0, backward_temperature: float = 1.0) -> Draw:
     """Biased: decoupled straight-through Gumbel, with one temperature for the sample and one for its derivative.
 
-    The sample is drawn from logits / forward_temperature, so that its distribution is another one unless that is 1.
-    The derivative is that of the sample relaxed at logits / backward_temperature + noise, with the same noise. Where
-    both are 1 it is `gumbel`.
+    The sample is drawn from logits / forward_temperature, so that its distribution is a different one unless that is 1.
+    The derivative is that of the sample relaxed at logits / backward_temperature + noise, with the same noise. If both
+    temperatures are 1, it is `gumbel`.
 
     Paper: Shah, Yan, Mozer & Liu, Improving discrete optimisation via decoupled straight-through Gumbel-softmax, 2024
     """
@@ -168,7 +168,7 @@ def decoupled(kind: Variables, *, forward_temperature: float = 1.0, backward_tem
 
 
 def none(kind: Variables) -> Draw:
-    """No gradient: the sample is a constant to whatever is differentiated."""
+    """No gradient: the sample is treated as a constant in differentiation."""
     return lambda key, logits, slope: (kind.sample(key, logits), None)
 
 
@@ -176,7 +176,7 @@ GRADIENTS = {make.__name__: make for make in (decoupled, gapped, gumbel, gumbel_
 
 
 def draw(kind: Variables, key: jax.Array, logits: jax.Array, gradient: str, chosen: dict[str, Any]) -> jax.Array:
-    """Draws a sample of the logits' shape and dtype, with the gradient of that name and its options."""
+    """Draws a sample of the logits' shape and dtype, with the gradient of the given name and its options."""
     if not isinstance(gradient, str):
         raise TypeError(f"gradient must be one of the names {', '.join(GRADIENTS)}, got {gradient!r}")
     if gradient not in GRADIENTS:
@@ -199,13 +199,13 @@ def draw(kind: Variables, key: jax.Array, logits: jax.Array, gradient: str, chos
 
 
 def _positive(option: str, value: Any) -> None:
-    """Raises ValueError if a temperature is not positive and finite; a traced one is not known."""
+    """Raises ValueError if a temperature is not positive and finite; that of a traced one cannot be checked."""
     if not isinstance(value, jax.Array):
         options.positive(option, value)
 
 
 def _fixed(option: str, value: Any, dtype: jnp.dtype) -> Any:
-    """Returns an option; if it is an array, a scalar without a derivative. Raises ValueError if it is no scalar."""
+    """Returns an option. An array loses its derivative; raises ValueError if it is not a scalar."""
     if not isinstance(value, jax.Array):
         return value
     if value.shape != ():
@@ -214,14 +214,14 @@ def _fixed(option: str, value: Any, dtype: jnp.dtype) -> Any:
 
 
 def sample(key: jax.Array, logits: jax.Array, gradient: str = "reinmax", **options: Any) -> jax.Array:
-    """Draws one hard sample, 0 or 1, that can be differentiated with respect to the logits: with a bias.
+    """Draws one hard sample, 0 or 1, that is differentiable with respect to the logits; the gradient is biased.
 
-    For a bit in the middle of a network: gates, masks, binary codes. It works under jit, vmap, scan, remat, shard_map
-    and grad, in any module of Flax, Equinox or Haiku; the gradient is the ordinary one of `jax.grad`. It is a guess at
-    the gradient of the expected loss, made from the slope of the loss at the sample. What comes after the sample must
-    be differentiable in it: multiply by a gate, because a branch that the sample skips with `lax.cond` or `jnp.where`
-    gives it no slope. If the loss can be written as a function f of the bits, `disarm_jax.expectation` has the unbiased
-    gradient, and needs no slope. When training is over, take `logits > 0`, or average over samples.
+    Use it for binary units in the middle of a network: gates, masks, binary codes. It works under jit, vmap, scan,
+    remat, shard_map and grad, in any module of Flax, Equinox or Haiku, and the gradient is the ordinary one of
+    `jax.grad`. It approximates the gradient of the expected loss from the slope of the loss at the sample. So the loss
+    must be differentiable in the sample: multiply by a gate, because a branch that the sample skips with `lax.cond` or
+    `jnp.where` gives it no slope. If the loss can be written as a function f of the bits, `disarm_jax.expectation` has
+    the unbiased gradient, and needs no slope. After training, take `logits > 0`, or average over samples.
 
     | gradient | options | |
     |---|---|---|
@@ -233,22 +233,23 @@ def sample(key: jax.Array, logits: jax.Array, gradient: str = "reinmax", **optio
     | `"decoupled"` | `forward_temperature=1.0, backward_temperature=1.0` | `"gumbel"` with two temperatures |
     | `"none"` | | no gradient |
 
-    All of them are biased; see the functions of these names in `disarm_jax.samplers` for what each does, and its paper.
-    Numbers among the options may be traced, for a temperature that falls during training; no gradient reaches them.
-    First derivatives only: those of the gradient with respect to the logits are zero.
+    All of these gradients are biased; the functions of these names in `disarm_jax.samplers` document each of them and
+    its paper. Numbers among the options may be traced, for instance a temperature that falls during training; no
+    gradient reaches them. Only first derivatives are supported: those of the gradient with respect to the logits are
+    zero.
 
     Args:
-      key: consumed; a new one for each step, such as `self.rngs.gate()` of a Flax NNX module. One key gives independent
-        bits for all logits; under vmap give each example its own, `jax.random.split(key, batch_size)`.
+      key: a JAX random key. Use a new one for each step, such as `self.rngs.gate()` of a Flax NNX module. One key gives
+        independent bits for all logits; under vmap, give each example its own, `jax.random.split(key, batch_size)`.
       logits: of any shape; logits of ±∞ are certain bits and have a gradient of zero.
       gradient: the name of the gradient.
-      **options: of the gradient.
+      **options: the options of the gradient.
 
     Returns:
-      A sample of the shape and dtype of the logits; NaN where they are.
+      A sample of the shape and dtype of the logits; NaN where they are NaN.
 
     Raises:
-      TypeError: if the logits are no floats, or an option is unknown.
+      TypeError: if the logits are not floating-point numbers, or an option is unknown.
       ValueError: if the name of the gradient or the value of an option is not accepted.
 
     Example:

@@ -1,7 +1,7 @@
-"""How to say that f has structure, of which control variates make use: `Composed`, `MLP`, and `LayerSum` for chains.
+"""Structure of f that control variates make use of: `Composed`, `MLP`, and `LayerSum` for chains.
 
-All other estimators see a function. The gradient stays unbiased whatever the structure is: that inner is affine is
-found by tracing it, and moments may be approximate, which only changes the variance.
+Other estimators treat f as a plain function. The gradient stays unbiased whatever structure is declared: whether inner
+is affine is found by tracing it, and moments may be approximate, which changes only the variance.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _structure_is_lost = contextvars.ContextVar("structure_is_lost", default=False)
 
 @contextlib.contextmanager
 def _unstructured() -> Iterator[None]:
-    """While a plain function is called for an estimator that would have made use of a structure."""
+    """Marks the time in which a plain function is called for an estimator that would have made use of a structure."""
     token = _structure_is_lost.set(True)
     try:
         yield
@@ -43,26 +43,27 @@ def _warn_if_hidden(f: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Composed:
-    """f(b) = outer(inner(b), b), callable like any f, with a structure that control variates make use of.
+    """f(b) = outer(inner(b), b), a function with a structure that control variates make use of.
 
-    To an estimator that expands f, at the mean (`taylor`) or between the samples of a pair (`midpoint`), inner is what
-    the bits enter through, computed once for f and its expansion together, and outer is all that is differentiated.
-    Choose inner such that outer is cheap: for a VAE inner gives the logits of the pixels, and outer also sees the bits
-    for the prior and log q. With an inner that knows its moments, such as `MLP`, slopes and curvatures are averaged
-    over what inner(b) may be, and follow f further than a tangent: several times less variance.
+    It can be called like any other f. To an estimator that expands f, at the mean (`taylor`) or between the samples of
+    a pair (`midpoint`), inner is the part that is computed once for f and its expansion together, and outer is all that
+    is differentiated. Choose inner such that outer is cheap: for a VAE, inner computes the logits of the pixels, and
+    outer also takes the bits for the prior and log q. With an inner that knows its moments, such as `MLP`, slopes and
+    curvatures are averaged over the values that inner(b) may take. They follow f further than a tangent does, for a
+    fraction of the variance.
 
-    Whether inner is an affine function of b is found by tracing it. If it is, its differences and its value between
-    two samples are exact; under jit they cost nothing. If not, it is linearised, for one more evaluation.
+    Whether inner is an affine function of b is found by tracing it. If it is, its differences and its value between two
+    samples are exact; under jit they cost nothing. Otherwise it is linearised, for one more evaluation.
 
     Attributes:
-      outer: `(a, b) -> [N, *batch]`, with a what inner returns. It must make sense at all real a, for it is also
-        evaluated where no inner(b) may ever be: let inner return logits, not probabilities.
-      inner: `[N, *batch, D]` to an array, or a pytree of arrays, of shapes `[N, *batch, …]`. It may have a method
-        `moments(p, v)` that returns the mean and the variance of inner(b), each like what it returns, for independent
-        bits with means p and variances v, and for classes a method `pair_moments(c, h)`, see `MLP`; they may be
-        approximate.
-      affine: None finds out. True states that inner is affine, and is an error if tracing cannot confirm it; False
-        has it linearised.
+      outer: `(a, b) -> [N, *batch]`, where a is the result of inner. It must be defined for all real a, because it is
+        also evaluated where no inner(b) may ever be: let inner return logits, not probabilities.
+      inner: maps `[N, *batch, D]` to an array, or a pytree of arrays, of shapes `[N, *batch, …]`. It may have a method
+        `moments(p, v)` that returns the mean and the variance of inner(b), each with the structure of its result, for
+        independent bits with means p and variances v; for classes a method `pair_moments(c, h)`, see `MLP`. Moments may
+        be approximate.
+      affine: None finds out by tracing. True states that inner is affine, and is an error if tracing cannot confirm it.
+        False linearises inner.
 
     Example:
       >>> weights, target = jnp.ones((3, 4)), jnp.zeros(4)
@@ -82,7 +83,7 @@ class Composed:
     affine: bool | None = None
 
     def __post_init__(self) -> None:
-        """Raises TypeError or ValueError if this cannot be a structure."""
+        """Raises TypeError or ValueError if the fields are not functions, or `affine` is not a boolean."""
         _check_functions(self, "outer", "inner")
         if self.affine is not None and not isinstance(self.affine, bool):
             raise ValueError(f"affine must be True, False or None, got {self.affine!r}")
@@ -93,7 +94,7 @@ class Composed:
         return self.outer(self.inner(b), b)
 
     def is_affine(self, b: jax.Array) -> bool:
-        """Returns whether inner is affine. Raises ValueError if it was said to be and tracing cannot confirm it."""
+        """Returns whether inner is affine. Raises ValueError if `affine` is True and tracing cannot confirm it."""
         if self.affine is False:
             return False
         found, reason = is_affine(self.inner, b)
@@ -109,14 +110,14 @@ def _check_functions(f: Any, *names: str) -> None:
 
 
 class Parts(NamedTuple):
-    """What outer takes: inner(b), and b; also slopes and variances of these."""
+    """The arguments of outer: inner(b), and b. Also used for their slopes and variances."""
 
     a: Any
     b: jax.Array
 
 
 def as_composed(f: Callable) -> Composed:
-    """Returns f itself if it is composed; any other f is an outer function of the bits alone."""
+    """Returns f itself if it is a `Composed`; any other f becomes the outer function of one, of the bits alone."""
     if isinstance(f, Composed):
         return f
 
@@ -136,9 +137,9 @@ def outer_of(name: str, f: Composed, batch: tuple[int, ...], has_aux: bool) -> C
     """Returns outer as a function of parts with any number of rows, without its auxiliary output.
 
     Args:
-      name: of the estimator that differentiates it.
-      f: outer and inner.
-      batch: the axes behind the rows.
+      name: the name of the estimator that differentiates it.
+      f: outer and inner function.
+      batch: the axes after the rows.
       has_aux: whether outer returns a pair.
     """
 
@@ -168,8 +169,8 @@ def moments_of(f: Composed) -> Callable[[jax.Array, jax.Array], tuple[Parts, Par
 def pair_moments_of(f: Composed, event_ndim: int) -> Callable[[jax.Array, jax.Array], tuple[Parts, Parts]] | None:
     """Returns `(c, h) -> (mean, variance)` of the parts between two samples c ± h, if inner knows its moments.
 
-    Each bit or class of a variable is that of either sample, by a fair coin for each variable. For bits these are the
-    moments of independent bits with means c and variances h².
+    Each bit, or the class of each variable, is that of one of the two samples, decided by a fair coin for each
+    variable. For bits these are the moments of independent bits with means c and variances h².
     """
     name, known = "pair_moments", getattr(f.inner, "pair_moments", None)
     if known is None:
@@ -211,20 +212,21 @@ def _check_rows(name: str, found: Any, shape: tuple[int, ...]) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MLP:
-    """Dense layers with an activation between them, from their weights, as the inner of `Composed`.
+    """Dense layers given by their weights, with known moments, to be the inner function of a `Composed`.
 
-    It computes x @ kernel + bias, activation, x @ kernel + bias, … and knows its moments: exact for a single layer,
-    else with every hidden unit taken for normal and independent of the others.
+    It computes x @ kernel + bias, activation, x @ kernel + bias, and so on. Its moments are exact for a single layer;
+    otherwise every hidden unit is treated as normal and independent of the others.
 
     Attributes:
-      layers: pairs `(kernel, bias)`, `[D_in, D_out]` and `[D_out]`.
-      activation: elementwise, between the layers.
-      activation_moments: `(mean, variance) -> (mean, variance)` of the activation of a normal number, the first
-        differentiable in the mean. None takes three points of Gauss–Hermite quadrature.
-      scale, shift: the first layer sees scale · b + shift; (2, −1) for signs.
-      num_classes: C, if b are one-hots `[..., D, C]`, which the first layer sees as vectors of length D C.
+      layers: pairs `(kernel, bias)` of shapes `[D_in, D_out]` and `[D_out]`.
+      activation: an elementwise function between the layers.
+      activation_moments: `(mean, variance) -> (mean, variance)` of the activation of a normal variable; the first
+        result must be differentiable in the mean. None uses three points of Gauss–Hermite quadrature.
+      scale, shift: the first layer is applied to scale · b + shift; for instance (2, −1) for signs.
+      num_classes: C, if b are one-hots `[..., D, C]`, to which the first layer is applied as vectors of length D C.
       pool_variance: whether variances are averaged over all rows before each layer. They then cost a product with a
-        single row, whatever the batch is, but rows are no longer independent of each other: a row of NaN spoils all.
+        single row, whatever the batch is, but rows are no longer independent of each other: a row of NaN spoils all
+        rows.
 
     Example:
       >>> decode = dj.MLP([(jnp.ones((3, 8)), jnp.zeros(8)), (jnp.ones((8, 4)), jnp.zeros(4))], jnp.tanh)
@@ -288,7 +290,7 @@ class MLP:
         return self._moments(c, variance.reshape(*(1,) * (c.ndim - 2), -1))
 
     def own_curvature(self, curvature: jax.Array, h: jax.Array) -> jax.Array:
-        """Returns Σ_j κ_j (h_d A_d)_j² `[..., D]` for a single layer: how much variable d alone bends what follows.
+        """Returns Σ_j κ_j (h_d A_d)_j² `[..., D]` for a single layer: the curvature along variable d alone.
 
         Args:
           curvature: κ, `[..., D_out]`; averaged over the rows with `pool_variance`.
@@ -309,7 +311,7 @@ class MLP:
         return curvature @ ((self.scale * kernel) ** 2).T
 
     def _moments(self, mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns mean and variance of the output from the mean of b and the variance behind the first layer."""
+        """Returns mean and variance of the output, from the mean of b and the variance after the first product."""
         through, mean = self.activation_moments or self._quadrature, self._seen(mean)
         for n, layer in enumerate(self.layers):
             if n:
@@ -351,22 +353,23 @@ def _dense(layer: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerSum:
-    """f(b_1, …, b_T) = Σ_t term_t(b_{t−1}, inner_t(b_t), b_t, logits_t), callable like any f of a `Chain`.
+    """f(b_1, …, b_T) = Σ_t term_t(b_{t−1}, inner_t(b_t), b_t, logits_t), an f of a `Chain` as a sum over its layers.
 
-    A term sees neighbouring layers only. The samples of a hierarchical estimator leave the trunk at different layers
-    and are copies of it before. The estimators of `hierarchical` compute the terms of shared layers once, and hand over
-    the logits that the bits were drawn from: for a VAE the image goes through the decoder twice, whatever T is. Control
-    variates expand in each layer only the two terms that depend on it, with the later layers at their means.
+    Use it with the estimators of `hierarchical` where each term depends on neighbouring layers only. It can be called
+    like any other f. The samples of these estimators are copies of each other up to some layer, and the terms of layers
+    that they share are computed once: for a VAE the image goes through the decoder twice, whatever T is. The terms also
+    get the logits that the bits were drawn from. Control variates expand in each layer only the two terms that depend
+    on it, with the later layers at their means.
 
     Attributes:
-      term: `(t, below, a, b, logits) -> [N, *batch]`, counting layers from 0, with b the samples `[N, *batch, D_t]`, a
-        what inner makes of them, below the samples of the layer before (None for t = 0), and logits those of b given
-        below. All arrays have N rows or one.
-      logits: `(t, below) -> logits`, the same as the layers of the chain, whose logits the estimators use instead; this
-        function is for calling f directly.
-      inner: one function for each layer, as the inner of `Composed`; None: the terms get `()` for a.
-      stop_layers: whether f leaves out the derivative with respect to what the layers close over (that with respect to
-        below is always there: `logits` must stop its parameters, not its result).
+      term: `(t, below, a, b, logits) -> [N, *batch]`, where t counts layers from 0, b are the samples `[N, *batch,
+        D_t]`, a is the result of the inner function for them, below are the samples of the layer before (None for t =
+        0), and logits are those of b given below. All arrays have N rows or one.
+      logits: `(t, below) -> logits`, the same function as the layers of the chain, for calling f directly. The
+        estimators use the logits of the chain instead.
+      inner: one function for each layer, as the inner of `Composed`; with None the terms get `()` for a.
+      stop_layers: whether f leaves out the derivative with respect to what the layers close over. The derivative with
+        respect to below is always there: `logits` must stop its parameters, not its result.
       aux: a function of (b_1, …, b_T) that returns auxiliary output; f then returns a pair.
 
     Example:
@@ -387,7 +390,7 @@ class LayerSum:
     aux: Callable | None = None
 
     def __post_init__(self) -> None:
-        """Raises TypeError or ValueError if this cannot be a structure."""
+        """Raises TypeError or ValueError if the value of a field is not accepted."""
         _check_functions(self, "term", "logits")
         if self.inner is not None and not (isinstance(self.inner, tuple | list) and all(map(callable, self.inner))):
             raise TypeError(f"inner must be a sequence of functions, one for each layer, got {self.inner!r}")
@@ -411,7 +414,7 @@ class LayerSum:
     def terms(
         self, b: Sequence[jax.Array], logits: Sequence[jax.Array], rows: Sequence[int | None] | None = None
     ) -> tuple[list[jax.Array], list[Any]]:
-        """Returns all terms and what inner gives, those of layer t for the first `rows[t]` samples only."""
+        """Returns all terms and the results of the inner functions, those of layer t for `rows[t]` samples only."""
         terms, inner = [], []
         for t, num in enumerate(rows or [None] * len(b)):
             below, own = b[t - 1][:num] if t else None, b[t][:num]
@@ -428,14 +431,14 @@ class LayerSum:
         return self.inner[t] if self.inner else lambda b: ()
 
     def given(self, logits: Sequence[jax.Array]) -> list[jax.Array]:
-        """Returns the logits of hard samples as the terms see them: samples carry no derivative, layers might."""
+        """Returns the logits that the terms get for hard samples: without derivatives if `stop_layers` is set."""
         return [lax.stop_gradient(array) if self.stop_layers else array for array in logits]
 
     def at_layer(self, t: int, points: Sequence[jax.Array], logits: Sequence[jax.Array]) -> Composed:
-        """Returns f as a function of the samples of layer t, the other layers at the points.
+        """Returns f as a function of the samples of layer t, with the other layers at the given points.
 
-        The logits of the next layer stay those of the points. So the slope of log q in its term is zero, which it is in
-        expectation, and its curvature too, which at fixed samples is not that of its expectation.
+        The logits of the next layer stay those of the points. So the slope of log q in its term is zero, as it is in
+        expectation, and so is its curvature, which at fixed samples is not that of its expectation.
 
         Args:
           t: the layer.
@@ -467,7 +470,7 @@ def sum_of_rows(terms: Sequence[jax.Array], shared: Sequence[jax.Array]) -> jax.
 
 
 def at_layer(f: Callable, t: int, points: Sequence[jax.Array], logits: Sequence[jax.Array]) -> Composed:
-    """Returns f of a chain as a function of layer t, the other layers at the points; see `LayerSum.at_layer`."""
+    """Returns f of a chain as a function of layer t, with the other layers at the points; see `LayerSum.at_layer`."""
     if isinstance(f, LayerSum):
         return f.at_layer(t, points, logits)
 

@@ -1,4 +1,4 @@
-"""One call before a long run: is f what the estimators take it for, and which estimator suits it?"""
+"""Checks before a long run whether f is as the estimators expect it, and which estimator suits it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,31 +28,31 @@ def check(
     compare: bool | str | Sequence[str] = True,
     num_draws: int = 400,
 ) -> Report:
-    """Checks an estimator together with f and logits, prints what it found in words, and returns it.
+    """Checks an estimator together with f and logits, prints what it found, and returns it as a report.
 
-    Looks at the estimator and its tunables, and at f: shape and dtype, whether it is pure and treats rows on their own,
-    finite values, a usable slope, declared structure. With at most 1,024 outcomes of one row, the mean of
-    10 `num_draws` draws is compared with the exact gradient. Last, other estimators are measured on the same f. Not to
-    be called under jit; it compiles what it measures. Nothing is raised for what is wrong with est, f, logits or
-    params: see the findings.
+    Call it once before a long run, outside of jit. It examines the estimator and its tunables, and f: shape and dtype,
+    whether it is pure and treats each row on its own, finite values, a usable slope, and the structure that it
+    declares. If one row has at most 1,024 outcomes, the mean of 10 `num_draws` draws is compared with the exact
+    gradient. Last, other estimators are measured on the same f; this compiles them. Mistakes in est, f, logits or
+    params raise no error; they are among the findings.
 
     Args:
       est: an estimator, for bits or for classes.
       f: the function inside the expectation, or log w for a bound.
-      logits: `[*batch, D]` for bits, `[*batch, D, C]` for classes. What stands for a chain of layers in their place is
-        checked by one call of `est.apply` alone.
-      params: tunables of est; made by `est.init` if missing.
-      key: consumed; `jax.random.key(0)` if missing.
+      logits: `[*batch, D]` for bits, `[*batch, D, C]` for classes. A chain of layers in their place is checked only by
+        one call of `est.apply`.
+      params: the tunables of est; if None, they are made by `est.init`.
+      key: a JAX random key; `jax.random.key(0)` if None.
       f_of_logits: `logits -> f`, to check for a bound that log w depends on the logits.
       compare: which other estimators to measure: True for a short list, False for none, "all" for every unbiased one,
         or a sequence of their names. Those that need ∇f are left out if f has no usable slope.
-      num_draws: draws of each estimator of the comparison, at least 16.
+      num_draws: the number of draws of each estimator of the comparison, at least 16.
 
     Returns:
       The findings and the comparison; `report.ok` is whether there was no problem.
 
     Raises:
-      ValueError: if `compare` or `num_draws` is not as described.
+      ValueError: if `compare` or `num_draws` is not accepted.
 
     Example:
       >>> report = dj.check(dj.disarm(), lambda b: b.mean(), jnp.zeros((5, 3)))
@@ -72,7 +72,7 @@ def check(
 def _check(
     est: Any, f: Callable, logits: Any, params: Any, key: jax.Array, f_of_logits: Callable | None, choice: Any, num: int
 ) -> Report:
-    """The checks in their order, up to one after which nothing more can be found out."""
+    """Makes the checks in their order, up to the first after which nothing more can be found out."""
     for_est, for_samples, for_exact, for_compare = jax.random.split(key, 4)
     refused = _check_record(est, logits)
     if refused is not None:
@@ -120,12 +120,12 @@ def _check(
 
 
 def _found(*findings: Finding | None) -> list[Finding]:
-    """Returns the findings without None, which stands for nothing to say."""
+    """Returns the findings without those that are None."""
     return [finding for finding in findings if finding is not None]
 
 
 def _check_record(est: Any, logits: Any) -> Finding | None:
-    """Whether est and logits are what they should be, as far as that can be seen without a call; None if so."""
+    """Checks est and logits as far as that is possible without a call; returns None if nothing is wrong."""
     if isinstance(est, str):
         text = f"est is the name {est!r}, not an estimator. Pass dj.make_estimator({est!r})."
         return Finding("estimator", "problem", text)
@@ -141,7 +141,7 @@ def _check_record(est: Any, logits: Any) -> Finding | None:
 
 
 def _check_chain(est: Estimator, f: Callable, chain: Any, params: Any, key: jax.Array) -> Finding:
-    """One estimate of a chain, whose gradient is a tuple of arrays."""
+    """Makes one estimate for a chain, whose gradient is a tuple of arrays."""
     for_init, for_apply = jax.random.split(key)
     note = "Chains of layers are checked for errors and finite numbers alone."
     try:
@@ -159,7 +159,7 @@ def _check_chain(est: Estimator, f: Callable, chain: Any, params: Any, key: jax.
 def _check_estimator(
     est: Estimator, params: Any, key: jax.Array, logits: jax.Array
 ) -> tuple[list[Finding], Any, Facts | None]:
-    """Findings on est, logits and params, then the params to go on with and the facts; None if est cannot be used."""
+    """Returns findings on est, logits and params, the params to use, and the facts; None if est is unusable."""
     if bool(jnp.any(jnp.isnan(logits))):
         return [Finding("logits", "problem", "logits contain NaN: the network that made them is broken.")], None, None
     for_init, for_apply = jax.random.split(key)
@@ -178,7 +178,7 @@ def _check_estimator(
 
 
 def _check_apply(subject: measure.Subject) -> Finding | None:
-    """Whether est takes this f, which may declare a structure that does not fit; None if so."""
+    """Checks that est accepts this f, which may declare a structure that does not fit; returns None if it does."""
     est, params, logits, f, _ = subject
     try:
         jax.eval_shape(lambda: est.apply(params, jax.random.key(0), logits, f))
@@ -188,7 +188,7 @@ def _check_apply(subject: measure.Subject) -> Finding | None:
 
 
 def _check_params(params: Any, expected: Any) -> tuple[bool, Finding]:
-    """Whether to use the given params, and what is to say about them."""
+    """Returns whether to use the given params, and a finding on them."""
     if not jax.tree.leaves(expected):
         if jax.tree.leaves(params):
             return False, Finding("params", "note", "est has no tunables; the params given are not used. Pass ().")

@@ -1,4 +1,4 @@
-"""What an estimator is, from its record where that says so, else from how it behaves."""
+"""Finds out what kind of estimator was given, from its record if possible, otherwise from its behaviour."""
 
 import math
 from collections.abc import Callable
@@ -13,16 +13,16 @@ _DROP = 1000.0  # nats: far enough that the rest vanishes, and log K still has i
 
 
 class Facts(NamedTuple):
-    """What the checks need to know of an estimator.
+    """What the checks need to know about an estimator.
 
     Attributes:
-      name: as registered; None for a custom estimator.
+      name: the registered name; None for a custom estimator.
       event_ndim: 1 for bits `[*batch, D]`, 2 for classes `[*batch, D, C]`.
       objective: "expectation" or "bound".
       bound_samples: K of the K-sample bound; 1 for an expectation.
-      unbiased: None if unknown.
+      unbiased: whether the estimator is unbiased; None if unknown.
       needs_grad: whether f is differentiated with respect to b.
-      independent: whether the bits, or variables, of a sample are independent of each other.
+      independent: whether the bits (or variables) of a sample are independent of each other.
     """
 
     name: str | None
@@ -39,7 +39,7 @@ class _DifferentiatedError(Exception):
 
 
 def find_facts(est: Estimator, params: Any, key: jax.Array, logits: jax.Array) -> Facts:
-    """Asks `est.info` if there is one, and traces the estimator with probes in the place of f.
+    """Reads `est.info` if there is one, and traces the estimator with test functions in the place of f.
 
     Raises:
       Exception: whatever `est.apply` raises for a simple f.
@@ -58,7 +58,7 @@ def _sum_of_event(event_ndim: int) -> Callable:
 
 
 def _event_ndim(est: Estimator, params: Any, key: jax.Array, logits: jax.Array) -> int:
-    """The number of axes that f takes away, which is found by trying."""
+    """Returns the number of axes that f removes, which is found by trying."""
     known = getattr(est, "event_ndim", None)
     if known:
         return known
@@ -76,7 +76,7 @@ def _event_ndim(est: Estimator, params: Any, key: jax.Array, logits: jax.Array) 
 
 
 def _differentiates(est: Estimator, params: Any, key: jax.Array, logits: jax.Array, event_ndim: int) -> bool:
-    """Whether an f whose derivative raises is differentiated."""
+    """Returns whether the estimator differentiates f, found by an f whose derivative raises."""
     probe = jax.custom_jvp(_sum_of_event(event_ndim))
 
     @probe.defjvp
@@ -91,9 +91,9 @@ def _differentiates(est: Estimator, params: Any, key: jax.Array, logits: jax.Arr
 
 
 def _bound_samples(est: Estimator, params: Any, key: jax.Array, logits: jax.Array, event_ndim: int) -> int:
-    """K, from the value of an f that is 0 at the first sample and far below at the others.
+    """Returns K, found from the value for an f that is 0 at the first sample and very negative at the others.
 
-    Of G groups of K samples one has the bound −log K, and the others that of all their samples. A mean of f over its
+    Of G groups of K samples, one has the bound −log K, and the others that of all their samples. A mean of f over its
     samples is the case K = 1.
     """
 

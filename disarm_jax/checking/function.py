@@ -1,4 +1,4 @@
-"""Checks of f itself: shape, purity, rows, finite values, slope, structure. Each returns one finding."""
+"""Checks of f itself: shape, purity, rows, finite values, slope and structure. Each returns one finding."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ _PATHS, _NODES = 4, 8  # paths between samples along which f is differentiated, 
 
 
 def tame(logits: np.ndarray, event_ndim: int) -> np.ndarray:
-    """The logits moved to within 2 of 0, or of the largest class, so that rare samples come up; infinite ones stay."""
+    """Moves logits to within 2 of 0, or of the largest class, so that rare samples are drawn; infinite ones stay."""
     if event_ndim == 1:
         clipped = np.clip(logits, -2, 2)
     else:
@@ -25,7 +25,7 @@ def tame(logits: np.ndarray, event_ndim: int) -> np.ndarray:
 
 
 def draw(rng: np.random.Generator, logits: np.ndarray, num_samples: int, event_ndim: int) -> jax.Array:
-    """Samples `[num_samples, *batch, D]`, or one-hots `[num_samples, *batch, D, C]`, without anything to compile."""
+    """Draws samples `[num_samples, *batch, D]`, or one-hots `[num_samples, *batch, D, C]`, without compiling."""
     alpha, shape = _wide(logits), (num_samples, *logits.shape)
     if event_ndim == 1:
         b = alpha + rng.logistic(size=shape) > 0
@@ -35,7 +35,7 @@ def draw(rng: np.random.Generator, logits: np.ndarray, num_samples: int, event_n
 
 
 def message(error: Exception) -> str:
-    """The kind of an error and its first line."""
+    """Returns the type of an error and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
@@ -44,7 +44,7 @@ def _wide(x: Any) -> np.ndarray:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Equal up to rounding: sums of a few hundred numbers may differ in their last three digits."""
+    """Returns whether two results are equal up to rounding; long sums may differ in their last three digits."""
     dtype = jnp.asarray(expected).dtype
     eps = float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0.0
     found, expected = _wide(found), _wide(expected)
@@ -53,7 +53,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def check_shape(f: Callable, samples: jax.Array, facts: Facts) -> Finding:
-    """One real number for each sample, whatever their number; f can be traced."""
+    """Checks that f can be traced and returns one real number for each sample, whatever their number."""
     for num in (1, 2, 3):
         b = samples[:num]
         want = b.shape[: b.ndim - facts.event_ndim]
@@ -80,7 +80,7 @@ def check_shape(f: Callable, samples: jax.Array, facts: Facts) -> Finding:
 
 
 def _failure(f: Callable, b: jax.Array, error: Exception) -> Finding:
-    """Whether f fails in any case or only when it is traced."""
+    """Finds out whether f always fails or only when it is traced."""
     try:
         f(b)
     except Exception as error:
@@ -91,14 +91,14 @@ def _failure(f: Callable, b: jax.Array, error: Exception) -> Finding:
 
 
 def _without_grad(facts: Facts) -> str:
-    """An estimator of the same kind that does not differentiate f."""
+    """Returns the name of an estimator of the same kind that does not differentiate f."""
     if facts.event_ndim == 2:
         return "dj.categorical.disarm_iw()"
     return "dj.disarm()" if facts.objective == "expectation" else "dj.multisample_disarm()"
 
 
 def _shape_hint(found: tuple, want: tuple, event_ndim: int, shape: tuple) -> str:
-    """What the user probably meant."""
+    """Guesses what the user meant."""
     if event_ndim == 1 and found == want[:-1] and len(shape) > 1:
         *batch, height, width = shape
         flat = (*batch, height * width)
@@ -119,7 +119,7 @@ def _shape_hint(found: tuple, want: tuple, event_ndim: int, shape: tuple) -> str
 
 
 def check_purity(f: Callable, b: jax.Array) -> Finding:
-    """The same numbers at every call, compiled or not, without side effects."""
+    """Checks that f returns the same numbers at every call, compiled or not, without side effects."""
     todo = "f must depend on b and on constants alone: draw randomness outside of f and pass it in by a closure."
     first, second = jnp.asarray(f(b)), jnp.asarray(f(b))
     if not _same(second, first):
@@ -145,7 +145,7 @@ def check_purity(f: Callable, b: jax.Array) -> Finding:
 
 
 def check_rows(f: Callable, b: jax.Array, other: jax.Array, event_ndim: int) -> Finding:
-    """Each value depends on its own row alone.
+    """Checks that each value depends on its own row alone.
 
     Args:
       f: the function.
@@ -172,7 +172,7 @@ def check_rows(f: Callable, b: jax.Array, other: jax.Array, event_ndim: int) -> 
 
 
 def check_finite(f: Callable, rng: np.random.Generator, logits: np.ndarray, event_ndim: int) -> Finding:
-    """Finite values at samples, and at samples of tamed logits, where rare bits and classes come up too."""
+    """Checks that f is finite at samples, and at those of less certain logits, where rare bits occur too."""
     f = jax.jit(f)
     samples = {"b": draw(rng, logits, 32, event_ndim), "rare": draw(rng, tame(logits, event_ndim), 32, event_ndim)}
     share = {name: 1 - np.mean(np.isfinite(_wide(f(b)))) for name, b in samples.items()}
@@ -186,7 +186,7 @@ def check_finite(f: Callable, rng: np.random.Generator, logits: np.ndarray, even
 
 
 def check_slope(f: Callable, rng: np.random.Generator, logits: np.ndarray, facts: Facts) -> tuple[Finding, bool]:
-    """Whether ∇f tells how f changes between samples, as a finding and as a boolean.
+    """Checks whether ∇f tells how f changes between samples; returns a finding and a boolean.
 
     Along a path from a sample b to a sample b′ that differs in one variable, the slope in that direction integrates to
     f(b′) − f(b) if f is smooth there. A function that steps between them has slopes of zero.
@@ -233,9 +233,10 @@ def _slope_text(f: Callable, rng: np.random.Generator, logits: np.ndarray, event
 
 
 def _paths(rng: np.random.Generator, logits: np.ndarray, event_ndim: int) -> tuple[jax.Array, np.ndarray, np.ndarray]:
-    """Points `[_NODES + 2, _PATHS, *batch, *event]` on lines from samples to others, the steps, and weights of a mean.
+    """Returns points on lines from samples to other samples, the steps between these, and weights of a mean.
 
-    The first and the last points are the samples. Between them are the points of a Gauss–Legendre rule.
+    The points are `[_NODES + 2, _PATHS, *batch, *event]`. The first and the last are the samples; between them are the
+    points of a Gauss–Legendre rule.
     """
     start = np.asarray(draw(rng, tame(logits, event_ndim), _PATHS, event_ndim))
     *rows, num_variables = start.shape[: start.ndim - event_ndim + 1]
@@ -250,7 +251,7 @@ def _paths(rng: np.random.Generator, logits: np.ndarray, event_ndim: int) -> tup
 
 
 def check_structure(f: Callable, b: jax.Array, other: jax.Array, event_ndim: int) -> Finding | None:
-    """Whether `f.inner` is as declared; None for an f without one."""
+    """Checks that `f.inner` is as declared; returns None for an f without one."""
     inner = getattr(f, "inner", None)
     if inner is None:
         return None
@@ -273,7 +274,7 @@ def check_structure(f: Callable, b: jax.Array, other: jax.Array, event_ndim: int
 def check_bound(
     f: Callable, f_of_logits: Callable | None, b: jax.Array, logits: jax.Array, facts: Facts
 ) -> Finding | None:
-    """Whether log w depends on the logits, which a bound needs; None for an expectation."""
+    """Checks that log w depends on the logits, which a bound requires; returns None for an expectation."""
     rule = "For a bound, log w = log p − log q must be built from the logits themselves, not from a stopped copy"
     if facts.objective != "bound":
         if f_of_logits is None:

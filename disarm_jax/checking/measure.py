@@ -1,4 +1,4 @@
-"""Measurements of estimators on one f: the mean against the exact gradient, and variance × time."""
+"""Measures estimators on one f: their mean against the exact gradient, and variance × time."""
 
 import math
 import statistics
@@ -40,7 +40,7 @@ _CANDIDATES = {
 
 
 def _outcomes(event: tuple[int, ...]) -> np.ndarray | None:
-    """All samples of one row, `[M, *event]`; None if there are too many."""
+    """Returns all outcomes of one row, `[M, *event]`; None if there are too many."""
     classes = 2 if len(event) == 1 else event[1]
     if event[0] * math.log(classes) > math.log(MOST_OUTCOMES) + 1e-9:
         return None
@@ -49,7 +49,7 @@ def _outcomes(event: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _probabilities(logits: np.ndarray, outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """q `[M, *batch]` of the outcomes, and their scores `[M, *batch, *event]`, in float64."""
+    """Returns the probabilities q `[M, *batch]` of the outcomes, and their scores `[M, *batch, *event]`, in float64."""
     event_ndim = outcomes.ndim - 1
     z = outcomes.reshape(len(outcomes), *(1,) * (logits.ndim - event_ndim), *outcomes.shape[1:])
     if event_ndim == 1:
@@ -61,12 +61,12 @@ def _probabilities(logits: np.ndarray, outcomes: np.ndarray) -> tuple[np.ndarray
 
 
 def exact_gradient(logits: np.ndarray, outcomes: np.ndarray, f_b: np.ndarray, num_samples: int) -> np.ndarray:
-    """∂ E L(b_1, …, b_K) / ∂ logits by enumeration, where L is the K-sample bound, or f itself for K = 1.
+    """Computes ∂ E L(b_1, …, b_K) / ∂ logits by enumeration, where L is the K-sample bound, or f itself for K = 1.
 
     Args:
       logits: `[*batch, *event]`, float64.
-      outcomes: `[M, *event]`, all of them.
-      f_b: `[M, *batch]`, f there.
+      outcomes: `[M, *event]`, all outcomes of a row.
+      f_b: `[M, *batch]`, f at the outcomes.
       num_samples: K.
     """
     q, score = _probabilities(logits, outcomes)
@@ -79,7 +79,7 @@ def exact_gradient(logits: np.ndarray, outcomes: np.ndarray, f_b: np.ndarray, nu
 
 
 class Subject(NamedTuple):
-    """What is measured: an estimator with its params, on one f, at logits `[*batch, *event]`."""
+    """What is measured: an estimator with its params, for one f, at logits `[*batch, *event]`."""
 
     est: Estimator
     params: Any
@@ -88,7 +88,7 @@ class Subject(NamedTuple):
     facts: Facts
 
     def compile(self, num_draws: int) -> Callable:
-        """A compiled function of a key, which returns the moments of that many draws."""
+        """Returns a compiled function of a key, which computes the moments of `num_draws` draws."""
 
         def moments(key: jax.Array) -> variance.GradientVariance:
             measure = variance.gradient_variance(self.est)
@@ -98,7 +98,7 @@ class Subject(NamedTuple):
 
 
 def check_exact(subject: Subject, key: jax.Array, num_draws: int) -> Finding:
-    """The mean of many draws against the exact gradient, if a row has few outcomes."""
+    """Compares the mean of many draws with the exact gradient, if a row has few outcomes."""
     _, _, logits, f, facts = subject
     outcomes = _outcomes(logits.shape[logits.ndim - facts.event_ndim :])
     batch = logits.shape[: logits.ndim - facts.event_ndim]
@@ -125,7 +125,7 @@ def check_exact(subject: Subject, key: jax.Array, num_draws: int) -> Finding:
 
 
 def _verdict(error: np.ndarray, stderr: np.ndarray, exact: np.ndarray, facts: Facts, draws: str) -> Finding:
-    """What a deviation means."""
+    """Returns a finding on the deviation from the exact gradient."""
     z = float(np.max(np.abs(error) / np.where(stderr > 0, stderr, 1), initial=0))
     chance = min(1.0, error.size * math.erfc(z / math.sqrt(2)))
     size = max(float(np.linalg.norm(exact)), np.finfo(np.float64).tiny)
@@ -147,12 +147,12 @@ def _verdict(error: np.ndarray, stderr: np.ndarray, exact: np.ndarray, facts: Fa
 
 
 def _percent(x: float) -> str:
-    """Two digits."""
+    """Formats a share in percent with two digits."""
     return f"{float(f'{100 * x:.2g}'):g}%"
 
 
 class _Program(NamedTuple):
-    """A compiled measurement of one estimator, and what it has given so far."""
+    """A compiled measurement of one estimator, and its results so far."""
 
     name: str
     trainable: bool
@@ -165,7 +165,7 @@ class _Program(NamedTuple):
 def compare(
     subject: Subject, choice: bool | str | Sequence[str], slope: bool, key: jax.Array, num_draws: int
 ) -> tuple[Finding, tuple[Measured, ...]]:
-    """Variance × time of other estimators beside the given one's; `choice` and `slope` as in `candidates`."""
+    """Compares variance × time of est and of other estimators; `choice` and `slope` are those of `candidates`."""
     for_init, for_draws = jax.random.split(key)
     block = num_draws // _REPEATS
     name = subject.facts.name
@@ -194,7 +194,7 @@ def _compile(name: str, subject: Subject, num_draws: int) -> _Program:
 
 
 def _run_in_turns(programs: list[_Program], keys: jax.Array) -> None:
-    """Runs every program with every key; in turns, so that a busy machine is as unfair to all."""
+    """Runs every program with every key, in turns, so that other load on the machine affects all of them alike."""
     for program in programs:
         jax.block_until_ready(program.run(keys[0]))  # the first call is slower
     for key in keys:
@@ -207,7 +207,7 @@ def _run_in_turns(programs: list[_Program], keys: jax.Array) -> None:
 
 
 def _make(name: str, facts: Facts) -> Estimator:
-    """The estimator of that name, of the bound of as many samples as the given one."""
+    """Returns the estimator of that name, for a bound of as many samples as that of the given estimator."""
     family = registry if facts.event_ndim == 1 else categorical
     if facts.objective == "expectation":
         return family.make_estimator(name)
@@ -218,15 +218,15 @@ def _make(name: str, facts: Facts) -> Estimator:
 
 
 def candidates(choice: bool | str | Sequence[str], facts: Facts, slope: bool) -> tuple[list[str], list[str]]:
-    """The names to compare with, and in words those that were left out.
+    """Returns the names of the estimators to compare with, and descriptions of those that were left out.
 
     Args:
-      choice: `compare` of `check`, not False.
-      facts: of the given estimator.
+      choice: the `compare` of `check`, not False.
+      facts: those of the given estimator.
       slope: whether f has a usable slope.
 
     Raises:
-      ValueError: if a name is unknown, or `choice` is not what `check` takes.
+      ValueError: if a name is unknown, or `choice` is not accepted by `check`.
     """
     family = registry if facts.event_ndim == 1 else categorical
     if choice is True:
@@ -256,7 +256,7 @@ def _relative(program: _Program, base: _Program) -> Measured:
 
 
 def _advice(rows: list[Measured], num_draws: int, skipped: str) -> Finding:
-    """One sentence from the sorted table; differences below 20% are not worth a change."""
+    """Summarises the sorted table in a sentence; differences below 20% are not worth a change."""
     start = f"Variance and time of {num_draws} draws, relative to est."
     best = rows[0]
     if best.product > 0.8:

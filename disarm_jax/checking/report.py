@@ -1,4 +1,4 @@
-"""What `check` returns: findings in words, and the measured estimators."""
+"""The result of `check`: findings in words, and the measured estimators."""
 
 import dataclasses
 import textwrap
@@ -8,12 +8,12 @@ LEVELS = ("ok", "note", "problem")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-      topic: what was looked at, one word.
-      level: "ok", "note" (nothing is wrong, but you should know) or "problem" (a run would fail or mislead).
-      text: what was seen, what follows from it, and what to do.
+      topic: what was checked, in one word.
+      level: "ok", "note" (nothing is wrong, but you should know it) or "problem" (a run would fail or mislead).
+      text: what was found, what follows from it, and what to do.
     """
 
     topic: str
@@ -23,12 +23,12 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """An estimator of the comparison; the given estimator has 1 everywhere.
+    """An estimator of the comparison; all numbers are relative to the given estimator.
 
     Attributes:
-      name: as registered, or "est" for the given one.
-      variance: of `grad`, summed over all axes, relative to the given estimator's.
-      time: of one compiled call of `apply`, relative to the given estimator's.
+      name: the registered name, or "est" for the given estimator.
+      variance: the variance of `grad`, summed over all axes.
+      time: the time of one compiled call of `apply`.
       product: variance times time. Averaging more draws of an estimator does not change it.
       trainable: whether it has tunables, here at their initial values.
     """
@@ -42,11 +42,11 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The result of `check`; `print` shows it in words.
+    """The result of `check`, which `print` shows in words.
 
     Attributes:
-      findings: in the order in which they were made.
-      comparison: the measured estimators, the least variance × time first; empty if none were measured.
+      findings: the findings, in the order in which they were made.
+      comparison: the measured estimators, that with the least variance × time first; empty if none were measured.
     """
 
     findings: tuple[Finding, ...]
@@ -58,16 +58,16 @@ class Report:
         return all(finding.level != "problem" for finding in self.findings)
 
     def level(self, topic: str) -> str | None:
-        """The worst level among the findings on a topic; None if there are none."""
+        """Returns the worst level among the findings on a topic; None if there are none."""
         found = [LEVELS.index(finding.level) for finding in self.findings if finding.topic == topic]
         return LEVELS[max(found)] if found else None
 
     def text(self, topic: str) -> str:
-        """What the findings on a topic say."""
+        """Returns the texts of the findings on a topic."""
         return " ".join(finding.text for finding in self.findings if finding.topic == topic)
 
     def __str__(self) -> str:
-        """The findings, one paragraph each, and the table."""
+        """Formats the findings, one paragraph each, and the table."""
         numbers = {level: sum(f.level == level for f in self.findings) for level in ("problem", "note")}
         numbers["finding"] = len(self.findings)
         counts = (f"{number} {word}{'' if number == 1 else 's'}" for word, number in numbers.items())
