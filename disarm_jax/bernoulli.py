@@ -261,6 +261,9 @@ def copula_samples(key: jax.Array, logits: jax.Array, num_samples: int) -> jax.A
 
     Raises:
       ValueError: if `num_samples` is less than 2.
+
+    >>> print(dj.bernoulli.copula_samples(jax.random.key(0), jnp.zeros(3), 2).sum(0))  # an antithetic pair
+    [1. 1. 1.]
     """
     logits = as_logits(logits)
     check_number("num_samples", num_samples, 2)
@@ -311,6 +314,10 @@ def interpolated_pairs(
 
     Returns:
       b and b_tilde, each `[num_pairs, *batch, D]`.
+
+    >>> b, b_tilde = dj.bernoulli.interpolated_pairs(jax.random.key(0), jnp.zeros(3), 0.5, 4)
+    >>> b.shape, b_tilde.shape
+    ((4, 3), (4, 3))
     """
     logits = as_logits(logits)
     check_number("num_pairs", num_pairs)

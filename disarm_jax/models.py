@@ -92,6 +92,13 @@ class BernoulliVAE(nn.Module):
         it starts at zero.
       signed_input: whether the last decoder sees 2 b_1 − 1 instead of b_1. Inner layers always see 0 and 1.
       law: the distribution of the latent variables, a module with `log_prob` and `sample` of their logits.
+
+    Example:
+      >>> from disarm_jax.models import BernoulliVAE
+      >>> model, x = BernoulliVAE(latents=(4,), pixels=6), jnp.ones((5, 6))
+      >>> variables = model.init(jax.random.key(0), x)
+      >>> model.apply(variables, 0, x, method="encode").shape
+      (5, 4)
     """
 
     latents: tuple[Any, ...]  # numbers of bits here, pairs in `CategoricalVAE`
@@ -190,6 +197,13 @@ class CategoricalVAE(BernoulliVAE):
 
     Attributes:
       latents: `((D, C),)`, for D variables of C classes each.
+
+    Example:
+      >>> from disarm_jax.models import CategoricalVAE
+      >>> model, x = CategoricalVAE(latents=((4, 3),), pixels=6), jnp.ones((5, 6))
+      >>> variables = model.init(jax.random.key(0), x)
+      >>> model.apply(variables, 0, x, method="encode").shape
+      (5, 4, 3)
     """
 
     law = distribution

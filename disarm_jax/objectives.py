@@ -62,6 +62,16 @@ def weigh(
 
     It is a function of the samples of one layer, or of a tuple of samples for several layers. The arguments are those
     of `log_weights`.
+
+    Example:
+      >>> from disarm_jax import models, objectives
+      >>> model, x = models.BernoulliVAE(latents=(4,), pixels=6), jnp.ones((5, 6))
+      >>> params = model.init(jax.random.key(0), x)["params"]
+      >>> layers = objectives.inference_layers(model, params)
+      >>> logits = layers[0](x)
+      >>> log_w = objectives.weigh(model, params, x, layers, logits, stop_q=True)
+      >>> dj.expectation(dj.disarm_midpoint())((), jax.random.key(1), logits, log_w).shape  # the ELBO of each image
+      (5,)
     """
     if model.decoders(params) is not None:
         return structured_log_weights(model, params, x, layers, first_logits, stop_q=stop_q)
@@ -149,6 +159,13 @@ def sampled_bound(
 
     Raises:
       ValueError: if `num_samples` is less than 1.
+
+    Example:
+      >>> from disarm_jax import models, objectives
+      >>> model, x = models.BernoulliVAE(latents=(4,), pixels=6), jnp.ones((5, 6))
+      >>> params = model.init(jax.random.key(0), x)["params"]
+      >>> objectives.sampled_bound(model, params, jax.random.key(1), x, num_samples=20).shape
+      (5,)
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")

@@ -168,6 +168,9 @@ def sticks(num_classes: int) -> SharedTree:
 
     Args:
       num_classes: C, the number of classes.
+
+    >>> print(dj.categorical.sticks(3).follow(jnp.array([1.0, 0.0])))  # not class 0, and then class 1
+    [0. 1. 0.]
     """
     return _Sticks(num_classes)
 
@@ -179,6 +182,9 @@ def balanced_tree(num_classes: int) -> SharedTree:
 
     Args:
       num_classes: C, the number of classes.
+
+    >>> print(dj.categorical.balanced_tree(4).follow(jnp.array([1.0, 0.0, 1.0])))  # twice the second half
+    [0. 0. 0. 1.]
     """
     return _BalancedTree(num_classes)
 

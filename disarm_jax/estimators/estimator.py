@@ -31,6 +31,11 @@ class Estimate(NamedTuple):
         is that of f with respect to whatever f closes over, logits included.
       grad: `[*batch, D]`, the derivative with respect to the logits that comes from sampling alone. For a `Chain` it is
         a tuple with one array for each layer.
+
+    Example:
+      >>> value, grad = dj.disarm().apply((), jax.random.key(0), jnp.zeros((5, 3)), lambda b: b.sum(-1))
+      >>> value.shape, grad.shape
+      ((5,), (5, 3))
     """
 
     value: jax.Array
