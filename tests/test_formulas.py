@@ -145,7 +145,7 @@ def test_multisample_disarm(dim, num_pairs, name):
     check_bound_moments(logits, log_w, num_pairs, probabilities, ours, reference)
 
 
-@pytest.mark.parametrize("configurations", dj.formulas.CONFIGURATIONS)
+@pytest.mark.parametrize("configurations", dj.formulas.bounds.CONFIGURATIONS)
 @pytest.mark.parametrize(("dim", "num_pairs"), [(3, 1), (3, 2), (2, 3), (1, 4), (1, 5)])
 def test_further_configurations(dim, num_pairs, configurations):
     logits, log_w = LOGITS[dim], exact.table_function(dim, scale=2.0)
@@ -200,7 +200,7 @@ def test_local_disarm_has_less_variance_than_the_naive_form():
 
 def test_vimco_with_equal_weights_is_zero():
     b = np.random.default_rng(0).integers(0, 2, (5, 7, 3)).astype(float)
-    for baseline in dj.formulas.BASELINES:
+    for baseline in dj.formulas.bounds.BASELINES:
         grad = dj.formulas.vimco(jnp.ones((7, 3)), b, np.full((5, 7), -104.3), baseline=baseline)
         np.testing.assert_allclose(grad, 0, atol=1e-13)
 
@@ -209,13 +209,13 @@ def test_a_weight_of_zero_is_no_trouble():
     """log w = −∞ for one sample of three, in every estimator of the bound."""
     b = np.array([[[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 1.0]]])
     log_w = np.array([[-np.inf], [0.0], [0.4]])
-    for baseline in dj.formulas.BASELINES:
+    for baseline in dj.formulas.bounds.BASELINES:
         with np.errstate(all="ignore"):
             reference = exact.vimco(np.zeros(2), b, log_w, baseline)
         ours = dj.formulas.vimco(jnp.zeros((1, 2)), b, log_w, baseline=baseline)
         np.testing.assert_allclose(ours, reference, atol=1e-12)
     pairs = b, 1 - b, log_w, log_w[::-1]
-    for configurations in dj.formulas.CONFIGURATIONS:
+    for configurations in dj.formulas.bounds.CONFIGURATIONS:
         ours = dj.formulas.multisample_disarm(jnp.zeros((1, 2)), *pairs, configurations=configurations)
         reference = exact.configured_multisample_disarm(np.zeros(2), *pairs, configurations)
         np.testing.assert_allclose(ours, reference, atol=1e-12)
@@ -239,10 +239,10 @@ def test_bounds_keep_their_digits_in_float32():
     logits = rng.normal(size=(50, 3)).astype(np.float32)
     wide, narrow = jnp.asarray(logits, jnp.float64), jnp.asarray(logits)
     single = [jnp.asarray(a, jnp.float32) for a in (b, b_tilde, log_w, log_w_tilde)]
-    for baseline in dj.formulas.BASELINES:
+    for baseline in dj.formulas.bounds.BASELINES:
         ours = dj.formulas.vimco(narrow, single[0], single[2], baseline=baseline)
         np.testing.assert_allclose(ours, exact.vimco(logits.astype(float), b, log_w, baseline), rtol=0, atol=1e-5)
-    for configurations in dj.formulas.CONFIGURATIONS:
+    for configurations in dj.formulas.bounds.CONFIGURATIONS:
         ours = dj.formulas.multisample_disarm(narrow, *single, configurations=configurations)
         expected = dj.formulas.multisample_disarm(wide, b, b_tilde, log_w, log_w_tilde, configurations=configurations)
         np.testing.assert_allclose(ours, expected, atol=1e-5)

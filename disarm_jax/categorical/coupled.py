@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from disarm_jax.categorical import distribution, formulas, trees
 from disarm_jax.estimators import options
-from disarm_jax.estimators.estimator import SampleEstimator, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, halves
+from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
+from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, mean_over_pairs
 
 
 def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
@@ -32,15 +32,21 @@ def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:
     """
     options.at_least("num_samples", num_samples, 2)
 
-    def draw(params, key, logits):
-        return distribution.sample(key, logits, num_samples), None
-
     def gradient(params, logits, z, noise, f_z):
         return formulas.reinforce_loo(logits, z, f_z)
 
     pairs = Pairing(each_with_each, lambda params, logits, z, z_tilde: z - z_tilde)
-    info = describe(reinforce_loo, num_samples)
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, pairs=pairs, event_ndim=2, info=info)
+    sampler, info = independent(num_samples), describe(reinforce_loo, num_samples)
+    return SampleEstimator(sampler=sampler, formula=gradient, of_differences=True, pairs=pairs, event_ndim=2, info=info)
+
+
+def independent(num_samples: int) -> Sampler:
+    """Returns a sampler of independent samples `[num_samples, *batch, D, C]`."""
+
+    def draw(params, key, logits):
+        return distribution.sample(key, logits, num_samples), None
+
+    return draw
 
 
 def disarm_sb(*, num_pairs: int = 1) -> SampleEstimator:
@@ -126,11 +132,10 @@ def _from_pairs(factory: Callable, num_pairs: int, make_tree: Callable) -> Sampl
     def draw(params, key, logits):
         return jnp.concatenate(distribution.antithetic_pairs(key, logits, make_tree(logits), num_pairs)), None
 
-    def gradient(params, logits, z, noise, f_z):
-        return jnp.mean(formula(logits, *jnp.split(z, 2), *jnp.split(f_z, 2)), axis=0)
-
     pairs, info = Pairing(halves, _factor(formula)), describe(factory, 2 * num_pairs)
-    return SampleEstimator(sampler=draw, formula=gradient, of_differences=True, pairs=pairs, event_ndim=2, info=info)
+    return SampleEstimator(
+        sampler=draw, formula=mean_over_pairs(formula), of_differences=True, pairs=pairs, event_ndim=2, info=info
+    )
 
 
 def _factor(formula: Callable) -> Callable:

@@ -6,7 +6,7 @@ ordinary derivative of `value` contains that term.
 
 import functools
 
-from disarm_jax.categorical import coupled, distribution, formulas
+from disarm_jax.categorical import coupled, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, describe
 from disarm_jax.estimators.midpoint import pairing_of
@@ -45,12 +45,9 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
     bounds.check_baseline(baseline)
     total = num_samples * options.at_least("repeats", repeats, 1)
 
-    def draw(params, key, logits):
-        return distribution.sample(key, logits, total), None
-
     formula = functools.partial(formulas.vimco, baseline=baseline)
     info = describe(vimco, total, objective="bound")
-    return bound_of_repeats(repeats, formula, sampler=draw, event_ndim=2, info=info)
+    return bound_of_repeats(repeats, formula, sampler=coupled.independent(total), event_ndim=2, info=info)
 
 
 def multisample_disarm(*, num_pairs: int = 1, coupling: str = "iw", configurations: str = "paper") -> SampleEstimator:

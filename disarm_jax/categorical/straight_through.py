@@ -1,10 +1,9 @@
 """Straight-through, Gumbel-softmax and ReinMax for classes: biased estimators from ∇f at one sample, for comparison."""
 
-from typing import Any
-
 import jax
 
 from disarm_jax.categorical import distribution, formulas
+from disarm_jax.categorical.coupled import independent
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SlopeEstimator, describe
 from disarm_jax.estimators.straight_through import check_relaxation
@@ -34,7 +33,7 @@ def straight_through() -> SlopeEstimator:
         return formulas.straight_through(logits, slope[0])
 
     info = describe(straight_through, 1, unbiased=False, needs_grad=True)
-    return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
+    return SlopeEstimator(sampler=independent(1), formula=gradient, event_ndim=2, info=info)
 
 
 def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
@@ -65,7 +64,7 @@ def reinmax(*, temperature: float = 1.0) -> SlopeEstimator:
         return formulas.reinmax(logits, z[0], slope[0], temperature)
 
     info = describe(reinmax, 1, unbiased=False, needs_grad=True)
-    return SlopeEstimator(sampler=_one_sample, formula=gradient, event_ndim=2, info=info)
+    return SlopeEstimator(sampler=independent(1), formula=gradient, event_ndim=2, info=info)
 
 
 def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstimator:
@@ -108,7 +107,3 @@ def gumbel_softmax(*, temperature: float = 1.0, hard: bool = True) -> SlopeEstim
 
     info = describe(gumbel_softmax, 1 if hard else 2, unbiased=False, needs_grad=True)
     return SlopeEstimator(sampler=draw, formula=gradient, relax=None if hard else relax, event_ndim=2, info=info)
-
-
-def _one_sample(params: Any, key: jax.Array, logits: jax.Array) -> tuple[jax.Array, None]:
-    return distribution.sample(key, logits, 1), None

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
-from disarm_jax.estimators.pairs import Pairing, halves, weighted
+from disarm_jax.estimators.pairs import Pairing, halves, mean_over_pairs, weighted
 
 
 def arm(*, num_pairs: int = 1) -> SampleEstimator:
@@ -66,12 +66,9 @@ def disarm(*, num_pairs: int = 1) -> SampleEstimator:
     """
     options.at_least("num_pairs", num_pairs, 1)
 
-    def gradient(params, logits, b, noise, f_b):
-        return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(f_b, 2)), axis=0)
-
-    info = describe(disarm, 2 * num_pairs)
+    info, formula = describe(disarm, 2 * num_pairs), mean_over_pairs(formulas.disarm)
     return SampleEstimator(
-        sampler=stacked_pairs(num_pairs), formula=gradient, of_differences=True, pairs=antithetic(), info=info
+        sampler=stacked_pairs(num_pairs), formula=formula, of_differences=True, pairs=antithetic(), info=info
     )
 
 

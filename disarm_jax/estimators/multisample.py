@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import antithetic, options
 from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, weighted
+from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, mean_over_pairs, weighted
 from disarm_jax.estimators.score_function import independent
 from disarm_jax.formulas import bounds
 
@@ -49,7 +49,7 @@ def vimco(*, num_samples: int = 2, baseline: str = "arithmetic", repeats: int = 
       ((7,), (7, 3))
     """
     options.at_least("num_samples", num_samples, 2)
-    formulas.check_baseline(baseline)
+    bounds.check_baseline(baseline)
     options.at_least("repeats", repeats, 1)
 
     def linear(params, logits, b, noise, h_b):
@@ -90,7 +90,7 @@ def multisample_disarm(*, num_pairs: int = 1, configurations: str = "paper") -> 
       >>> out.value.shape, out.grad.shape
       ((7,), (7, 3))
     """
-    formulas.check_configurations(configurations, options.at_least("num_pairs", num_pairs, 1))
+    bounds.check_configurations(configurations, options.at_least("num_pairs", num_pairs, 1))
     info = describe(multisample_disarm, 2 * num_pairs, objective="bound")
     formula = functools.partial(formulas.multisample_disarm, configurations=configurations)
     pairs = antithetic.antithetic(num_pairs, lambda log_w: bounds.companions(*halves(log_w), configurations))
@@ -190,10 +190,7 @@ def naive_multisample_disarm(*, num_pairs: int = 1) -> SampleEstimator:
 def _local_disarm(
     num_pairs: int, formula: Callable, info: EstimatorInfo, pairs: Pairing | None = None
 ) -> SampleEstimator:
-    def linear(params, logits, b, noise, h_b):
-        return jnp.mean(formulas.disarm(logits, *jnp.split(b, 2), *jnp.split(h_b, 2)), axis=0)
-
-    sampler = antithetic.stacked_pairs(num_pairs)
+    sampler, linear = antithetic.stacked_pairs(num_pairs), mean_over_pairs(formulas.disarm)
     return bound_of_pairs(formula, sampler=sampler, linear=linear, pairs=pairs, info=info)
 
 

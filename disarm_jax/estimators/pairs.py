@@ -39,6 +39,19 @@ def halves(samples: jax.Array) -> tuple[jax.Array, jax.Array]:
     return first, second
 
 
+def mean_over_pairs(formula: Callable) -> Callable:
+    """Makes the formula of an estimator whose samples are stacked as `halves` takes them.
+
+    Args:
+      formula: `(logits, b, b_tilde, f_b, f_b_tilde) -> [P, *batch, D]`, one estimate for each pair.
+    """
+
+    def gradient(params, logits, b, noise, f_b):
+        return jnp.mean(formula(logits, *halves(b), *halves(f_b)), axis=0)
+
+    return gradient
+
+
 def each_with_each(samples: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns all pairs of different samples, `[n (n − 1)/2, …]`."""
     num = len(samples)

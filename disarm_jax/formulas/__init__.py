@@ -10,13 +10,7 @@ shape `[*batch, D]`.
 """
 
 from disarm_jax.formulas.biased import gumbel_sigmoid, reinmax, straight_through
-
-# The names imported with "as" are for the estimators and the tests; they are not public.
-from disarm_jax.formulas.bounds import BASELINES as BASELINES
-from disarm_jax.formulas.bounds import CONFIGURATIONS as CONFIGURATIONS
 from disarm_jax.formulas.bounds import bound, multisample_arms, multisample_disarm, naive_multisample_disarm, vimco
-from disarm_jax.formulas.bounds import check_baseline as check_baseline
-from disarm_jax.formulas.bounds import check_configurations as check_configurations
 from disarm_jax.formulas.control_variates import double_cv, relax, rodeo
 from disarm_jax.formulas.flips import bitflip, leg, ugc
 from disarm_jax.formulas.groups import arms, arms_interpolated
