@@ -48,7 +48,7 @@ def score(logits: jax.Array, z: jax.Array) -> jax.Array:
 
 
 def gumbel_noise(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Draws standard Gumbel noise with the same upper tail as `bernoulli.logistic_noise`; the key is used up."""
+    """Draws standard Gumbel noise with the same upper tail as `bernoulli.logistic_noise`; do not reuse the key."""
     return -jnp.log(bernoulli.softplus(bernoulli.logistic_noise(key, shape, dtype)))
 
 
