@@ -63,3 +63,18 @@ CASES = {name: Case(name, dj, (3,), SATURATED_BITS) for name in dj.estimator_nam
     for name in dj.categorical.estimator_names()
 }
 BLACK_BOX = {key: case for key, case in CASES.items() if not case.info.needs_grad}
+# One estimator of each way in which they are built: what is the same code for all is tested with these.
+REPRESENTATIVES = (
+    "arms_interpolated",
+    "bitflip",
+    "disarm",
+    "disarm_midpoint",
+    "disarm_quadratic",
+    "multisample_disarm",
+    "reinmax",
+    "relax",
+    "rodeo",
+    "vimco",
+    "categorical.disarm_tree",
+    "categorical.reinmax",
+)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from black_box import black_box
-from cases import BLACK_BOX, CASES, DTYPES
+from cases import BLACK_BOX, CASES, DTYPES, REPRESENTATIVES
 from jax.extend import core
 
 import disarm_jax as dj
@@ -34,21 +34,6 @@ ELSEWHERE = (
     "relax",
 )  # evaluate f at other points than bits too
 RELAXED = ("rebar", "relax")  # have a control variate whose slope averages out to zero, but is not zero
-# One estimator of each way in which they are built: what is the same code for all is tested with these.
-REPRESENTATIVES = (
-    "arms_interpolated",
-    "bitflip",
-    "disarm",
-    "disarm_midpoint",
-    "disarm_quadratic",
-    "multisample_disarm",
-    "reinmax",
-    "relax",
-    "rodeo",
-    "vimco",
-    "categorical.disarm_tree",
-    "categorical.reinmax",
-)
 
 every_estimator = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 every_black_box = pytest.mark.parametrize("case", BLACK_BOX.values(), ids=BLACK_BOX)
