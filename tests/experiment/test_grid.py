@@ -24,7 +24,7 @@ from disarm_jax.report.runs import read_runs
 from disarm_jax.report.tables import other_rows
 from disarm_jax.sweep import hyper
 from disarm_jax.sweep.trials import main_command, make_trials
-from tests.experiment.tiny import tiny_config, write_images
+from tests.experiment.tiny import tiny_config
 
 ENCODER, DECODER, PRIOR = (f"optimizer.{group}.learning_rate" for group in ("encoder", "decoder", "prior"))
 SHORT = {"steps": 10, "eval.train_every": 10, "eval.test_every": 10, "checkpoint.every": 10, "writers": ()}
@@ -73,7 +73,6 @@ def check_members(tmp_path, monkeypatch, name, num_devices):
     """Metrics, and all of the state: a rate of the encoder and one of all others, two seeds, on one device or more."""
     for figure in ("draw_curves", "draw_samples"):  # those of `finished` are enough
         monkeypatch.setattr(loop, figure, lambda *unused: None)
-    write_images(tmp_path / "images.npz", validation=17)
     settings = SHORT | BITS[name] | {"seeds": (3, 5)}
     together = f"{ENCODER},{DECODER}=0.003,0.01 {PRIOR},optimizer.tunables.learning_rate=0.02"
     if num_devices == 3:  # members lie otherwise on the devices
@@ -203,7 +202,6 @@ def test_every_point_has_writers(tmp_path, monkeypatch):
 
 def test_a_member_that_diverges_leaves_the_others_alone(tmp_path, capsys, quick_compile):
     """Interrupted in the middle and resumed: the same files, and the others as if nothing had happened."""
-    write_images(tmp_path / "images.npz", validation=17)
     settings = SHORT | {"steps": 20, "optimizer.prior.name": "sgd", "seeds": (0,)}
     config = tiny_config(tmp_path, **settings, grid=f"{PRIOR}=0.01,1e38,0.02")
     summary = train(config, tmp_path / "run")
@@ -270,7 +268,6 @@ def test_a_sweep_sets_it(tmp_path):
 
 def test_a_custom_schedule_takes_a_rate_of_the_grid(tmp_path, quick_compile):
     """As an argument of the program; without a grid as the number that it is."""
-    write_images(tmp_path / "images.npz", validation=17)
     custom = {"optimizer.encoder.schedule": "optax:cosine_decay_schedule", "optimizer.encoder.name": "optax:adamw"}
     assert ENCODER not in numbers_of(resolve(tiny_config(tmp_path, **custom)))
     assert set(numbers_of(resolve(tiny_config(tmp_path)))) == {f for f in GRID_FIELDS if not f.endswith("clip")}

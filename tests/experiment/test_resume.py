@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick_processes import quick_environment
-from tiny import tiny_config, tiny_settings, write_images
+from tiny import tiny_config, tiny_settings
 
 from disarm_jax import data
 from disarm_jax.experiment import checkpoint, devices, loop, rundir, writers
@@ -39,7 +39,6 @@ LONG = {"steps": 2000, "log_every": 10, "checkpoint.every": 50, "eval.train_ever
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    write_images(folder / "images.npz", validation=17)
     return folder
 
 

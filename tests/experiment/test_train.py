@@ -133,7 +133,6 @@ def test_batches_and_noise_of_many_seeds_are_those_of_each():
 def test_seeds_together_equal_seeds_alone_on_any_devices(tmp_path, monkeypatch):
     """Five seeds on one device, on three of four (padded), batched, and one by one: within 1e-5 after 20 steps."""
     assert len(jax.devices()) >= 4, "the suite makes four CPU devices"
-    write_images(tmp_path / "images.npz", validation=17)
     overrides = {"estimator.name": "rebar", "eval.train_every": 20, "eval.test_every": 20, "eval.test_samples": 1}
     five = tiny_config(tmp_path, seeds=(3, 1, 4, 15, 9), **overrides)
     train(five, tmp_path / "one", jax.devices()[:1])
@@ -180,6 +179,7 @@ def finished(tmp_path_factory, quick_compile):
         return lambda *arguments: found.append(jax.config.jax_default_matmul_precision) or function(*arguments)
 
     overrides = {"variance.estimators": ("arm", "disarm(num_pairs=2)", "relax"), "estimator.name": "interpolated"}
+    write_images(folder / "images.npz", validation=13)  # as many as test images everywhere else
     config = tiny_config(folder, seeds=(0, 7), matmul_precision="bfloat16", **overrides)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("disarm_jax.experiment.step.finite_everywhere", noted(finite_everywhere))

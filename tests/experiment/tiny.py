@@ -11,8 +11,8 @@ from configs import base
 PIXELS = 16
 
 
-def write_images(path: pathlib.Path, validation: int = 13) -> pathlib.Path:
-    """An npz file of 60 training, 13 validation and 17 test images: bright on one side, grey on the other.
+def write_images(path: pathlib.Path, validation: int = 17) -> pathlib.Path:
+    """An npz file of 60 training, 17 validation and 17 test images: bright on one side, grey on the other.
 
     Args:
       path: the file.
