@@ -22,15 +22,15 @@ from disarm_jax.experiment.build import (
     make_optimizer,
     parse_estimator,
 )
-from disarm_jax.experiment.checkpoint import Saved, read_latest, read_step
 from disarm_jax.experiment.config import check_to_read, refuse_imports
 from disarm_jax.experiment.devices import check_jax_settings
 from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
-from disarm_jax.experiment.fingerprint import Record, array_sum, check_run, read_record
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of, with_fields
-from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.sizes import check_rows, check_sizes
 from disarm_jax.experiment.step import GROUPS, Experiment, State, distribution, layers_and_f
+from disarm_jax.run_directory.checkpoint import Saved, read_latest, read_step
+from disarm_jax.run_directory.directory import RunDir, RunDirError
+from disarm_jax.run_directory.fingerprint import Record, array_sum, check_run, read_record
 
 
 class Prepared(NamedTuple):
@@ -51,6 +51,10 @@ class Prepared(NamedTuple):
     train_mean: np.ndarray
     model: Any
     experiment: Experiment
+
+    def data_record(self) -> dict[str, Any]:
+        """Where the images are from, and the sha256 of each split, for the files of a run."""
+        return self.dataset.provenance._asdict() | {"sha256": self.image_sums}
 
 
 def prepare(config: Config) -> Prepared:

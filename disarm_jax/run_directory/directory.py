@@ -22,7 +22,7 @@ import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,17 @@ from disarm_jax.console import say
 from disarm_jax.experiment.config import Config, ConfigError, differences, digest, is_bound, migrated, versioned
 from disarm_jax.experiment.devices import default_platform
 from disarm_jax.experiment.fields import check_form, plain
-from disarm_jax.experiment.rows import (
+from disarm_jax.files import expand_user, lock_file, move_aside, whole_file, write_text
+from disarm_jax.run_directory.rows import (
     RowSums,
     is_metrics_row,
     is_timings_row,
     missing_rows,
     parse_rows,
+    read_rows,
     rows_text,
     whole_steps,
 )
-from disarm_jax.files import expand_user, lock_file, move_aside, whole_file
 from disarm_jax.untrusted import MAX_ROWS, read_array, read_bytes, read_json, read_picture
 
 RECORD_FORMAT = 1
@@ -389,28 +390,6 @@ class RunDir:
         sums, known = RowSums.from_json(found), found.get("given_up") if isinstance(found, dict) else None
         told = isinstance(known, list) and recorded.sha256 in known and sums is not None and sums.fits(content)
         return recorded.fits(content) or told
-
-
-def read_rows(file: pathlib.Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines; lines that are not whole are left out, a missing file has none."""
-    try:
-        return parse_rows(read_bytes(file, MAX_ROWS), lambda row: True)[0]
-    except FileNotFoundError:
-        return []
-
-
-def append_rows(file: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds lines to a file of JSON lines, all of them on disk on return."""
-    with open(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a") as stream:
-        stream.write(rows_text(rows))
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def write_text(file: pathlib.Path, text: str) -> None:
-    """Writes a whole file."""
-    with whole_file(file) as stream:
-        stream.write(text.encode())
 
 
 def read_stored_config(file: str | os.PathLike) -> Config:
