@@ -27,7 +27,8 @@ from disarm_jax.experiment.devices import check_jax_settings
 from disarm_jax.experiment.fields import Config, ConfigError, is_import_path
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of, with_fields
 from disarm_jax.experiment.sizes import check_rows, check_sizes
-from disarm_jax.experiment.step import GROUPS, Experiment, State, distribution, layers_and_f
+from disarm_jax.experiment.step import GROUPS, Experiment, State
+from disarm_jax.objectives import distribution
 from disarm_jax.run_directory.checkpoint import Saved, read_latest, read_step
 from disarm_jax.run_directory.directory import RunDir, RunDirError
 from disarm_jax.run_directory.fingerprint import Record, array_sum, check_run, read_record
@@ -121,7 +122,7 @@ def _check_custom_parts(experiment: Experiment) -> None:
 def _estimate(experiment: Experiment, build: Callable, seed: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Value and gradient of a custom estimator on black images, and the logits."""
     x = jnp.zeros((experiment.config.batch_size, experiment.objective.model.pixels))
-    layers, f = layers_and_f(experiment.objective, experiment.init(seed).params, x)
+    layers, f = experiment.objective.layers_and_f(experiment.init(seed).params, x)
     logits, est = distribution(x, layers), build(x)
     out = est.apply(est.init(jax.random.key(0), logits), jax.random.key(1), logits, f)
     return out.value, out.grad, logits
