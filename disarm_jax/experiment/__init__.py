@@ -5,7 +5,7 @@
 - `build`: the words of a config become a model, a data set, an objective, an estimator and optimisers
 - `step`: one training step from top to bottom, and what is measured of it
 - `loop`: the training loop; `evaluate`: bounds over whole splits; `devices`: how runs lie on the machine
-- `load`: a config with its data and model, ready to train, and a trained run, ready to use; `sizes`: what cannot fit
+- `load`: a config with its data and model, ready to train, and a trained run, ready to use; what cannot fit
 
 What a run leaves on disk is in `disarm_jax.run_directory`.
 """

@@ -18,7 +18,7 @@ from test_resume import newest
 from tiny import tiny_config
 
 from disarm_jax import console, data
-from disarm_jax.experiment import devices, evaluate, loop, sizes
+from disarm_jax.experiment import devices, evaluate, load, loop
 from disarm_jax.experiment.config import ConfigError, resolve, versioned
 from disarm_jax.experiment.evaluate import evaluate_run
 from disarm_jax.experiment.load import load_images, load_run
@@ -580,9 +580,9 @@ class TestSizes:
             evaluate_run(copy, 2**31)
 
     def test_the_memory_of_the_machine(self, folder, monkeypatch):
-        monkeypatch.setattr(sizes, "machine_memory", lambda: 1000)
+        monkeypatch.setattr(load, "machine_memory", lambda: 1000)
         with pytest.raises(ConfigError, match=r"model\.latents is \(4,\): the parameters of all seeds and points"):
-            sizes.check_sizes(resolve(config_of(folder)), 16)
+            load.check_sizes(resolve(config_of(folder)), 16)
 
 
 class TestLock:
