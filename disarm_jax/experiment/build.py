@@ -15,7 +15,7 @@ import optax
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
-from disarm_jax.categorical.registry import CLASSES
+from disarm_jax.categorical.catalogue import CLASSES
 from disarm_jax.data.npz import flatten
 from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha256_of_arrays
 from disarm_jax.estimators.controlled import Controlled
