@@ -29,15 +29,15 @@ from ml_collections import config_flags
 from disarm_jax.command_line import check_config_file, flag_errors, flags_only, memory_errors, parse_flags
 from disarm_jax.console import keep_standard_streams, say
 from disarm_jax.data import DataError
-from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import refuse_imports, resolve
 from disarm_jax.experiment.devices import keep_compiled_programs, one_cpu_device_per_core
 from disarm_jax.experiment.evaluate import evaluate_run
 from disarm_jax.experiment.fields import Config, ConfigError, plain
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, NonFiniteError, train
-from disarm_jax.experiment.record import result_lines, summary_text
-from disarm_jax.experiment.rundir import RunDirError, default_workdir, read_stored_config
+from disarm_jax.run_directory.checkpoint import CheckpointError
+from disarm_jax.run_directory.directory import RunDirError, default_workdir, read_stored_config
+from disarm_jax.run_directory.record import result_lines, summary_text
 
 MODES = ("train", "eval")
 with flag_errors():

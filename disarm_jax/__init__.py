@@ -33,8 +33,8 @@ from disarm_jax.estimators.registry import (
     hierarchical_names,
     make_estimator,
 )
+from disarm_jax.estimators.reinforce import reinforce_loo
 from disarm_jax.estimators.relaxation import relax
-from disarm_jax.estimators.score_function import reinforce_loo
 from disarm_jax.estimators.taylor import taylor
 from disarm_jax.estimators.variance import gradient_variance, variance_loss
 from disarm_jax.samplers import sample

@@ -35,6 +35,12 @@ def whole_file(file: pathlib.Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_text(file: pathlib.Path, text: str) -> None:
+    """Writes a whole file."""
+    with whole_file(file) as stream:
+        stream.write(text.encode())
+
+
 def move_aside(path: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
     """Renames a file or folder to `target`, with a number if that name is taken; returns the name it has now."""
     target.parent.mkdir(exist_ok=True)

@@ -1,15 +1,19 @@
 """The objectives of a Bernoulli VAE: log-weights of samples, and bounds on log p(x) computed from them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import bernoulli
+from disarm_jax.estimators.chain import Chain
+from disarm_jax.formulas import bound
 from disarm_jax.models import BernoulliVAE, log_likelihood
 from disarm_jax.structure import Composed, LayerSum
+
+ACTIVE = 0.01  # the variance over images from which on a latent variable counts as active, as in Burda et al. (2016)
 
 
 def inference_layers(model: BernoulliVAE, params: Any) -> list[Callable]:
@@ -183,3 +187,68 @@ def sampled_bound(
     start = jnp.full(x.shape[:-1], -jnp.inf, first_logits.dtype)
     log_sum, _ = lax.scan(weigh, start, jax.random.split(key, num_samples // at_once))
     return log_sum - jnp.log(jnp.asarray(num_samples, log_sum.dtype))
+
+
+def parts_of_elbo(model: Any, params: Any, key: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
+    """The ELBO of a batch in parts, by one sample for each image, and how many latent variables depend on the image.
+
+    Args:
+      model: the VAE.
+      params: its parameters.
+      key: consumed.
+      x: `[B, pixels]`, binary.
+
+    Returns:
+      `reconstruction`, log p(x | b); `kl`, what log q − log p of the bits is on average; `active_bits`, in all layers.
+    """
+    layers = inference_layers(model, params)
+    samples, (first, *others) = sample_layers(model, layers, key, x, 1)
+    b, active = [one[0] for one in samples], []
+    for logits in (first, *(later[0] for later in others)):
+        bits = logits.ndim == x.ndim
+        variance = jnp.var(jax.nn.sigmoid(logits) if bits else jax.nn.softmax(logits), axis=0)
+        active.append(jnp.sum((variance if bits else jnp.max(variance, axis=-1)) > ACTIVE))
+    reconstruction = jnp.mean(log_likelihood(x, model.apply({"params": params}, b[0], method="decode")))
+    elbo = jnp.mean(log_weights(model, params, x, layers, layers[0](x), stop_q=False)(tuple(b)))
+    return {"reconstruction": reconstruction, "kl": reconstruction - elbo, "active_bits": jnp.sum(jnp.stack(active))}
+
+
+class Objective(NamedTuple):
+    """What a model is trained for.
+
+    Attributes:
+      model: the VAE.
+      num_samples: K of the bound that is optimised; 1 for the ELBO.
+      stop_q: whether log q inside f is taken as a constant.
+      shared_samples: whether decoder and prior learn from the estimator's own samples, or from a fresh draw.
+      weigh: makes the f of estimators, see `experiment.build.make_objective`.
+    """
+
+    model: Any
+    num_samples: int
+    stop_q: bool
+    shared_samples: bool
+    weigh: Callable = weigh
+
+    def layers_and_f(
+        self, params: dict, x: jax.Array, first_logits: jax.Array | None = None
+    ) -> tuple[list[Callable], Callable]:
+        """The layers of q, the first computed for x already, and f, log w as a rule: of b, or of a tuple of layers."""
+        layers = inference_layers(self.model, params)
+        known = layers[0](x) if first_logits is None else first_logits
+        layers = [lambda x: known, *layers[1:]]
+        return layers, self.weigh(self.model, params, x, layers, known, stop_q=self.stop_q)
+
+    def fresh_bound(self, params: dict, key: jax.Array, x: jax.Array, first_logits: jax.Array) -> jax.Array:
+        """The bound `[B]` of samples drawn for it, differentiable in decoder and prior alone."""
+        params = params | lax.stop_gradient({"encoder": params["encoder"]})
+        layers, f = self.layers_and_f(params, x, lax.stop_gradient(first_logits))
+        b, logits = sample_layers(self.model, layers, key, x, self.num_samples)
+        if isinstance(f, LayerSum):  # the logits that the bits were drawn from are not computed again
+            return bound(jnp.asarray(sum(f.terms(b, f.given(logits))[0])))
+        return bound(f(tuple(b) if len(b) > 1 else b[0]))
+
+
+def distribution(x: jax.Array, layers: Sequence[Callable]) -> Any:
+    """What an estimator takes: the logits of one layer, or the chain of several."""
+    return layers[0](x) if len(layers) == 1 else Chain(x, layers)

@@ -34,7 +34,7 @@ from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import for_each
 from disarm_jax.experiment.load import make_experiment
-from disarm_jax.experiment.rundir import write_text
+from disarm_jax.files import write_text
 
 CONFIGS = (
     "elbo_linear",

@@ -33,7 +33,7 @@ from absl import flags
 
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.devices import processor_name
-from disarm_jax.experiment.rundir import write_text
+from disarm_jax.files import write_text
 from disarm_jax.progress import ProgressBar
 from disarm_jax.report.palette import count
 from scripts import benchmark_cases as cases

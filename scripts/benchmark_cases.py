@@ -27,7 +27,7 @@ from disarm_jax.experiment.devices import SeedAxis
 from disarm_jax.experiment.evaluate import mean_bound
 from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.load import make_experiment
-from disarm_jax.experiment.step import Experiment, State, layers_and_f
+from disarm_jax.experiment.step import Experiment, State
 from scripts.benchmark_torch import images
 
 PIXELS = 784
@@ -170,13 +170,13 @@ def reference(config: Config) -> dict[str, np.ndarray]:
     (est,) = (build(x) for build in experiment.builders)
 
     def objective(params: dict, pair: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
-        layers, f = layers_and_f(experiment.objective, params, x)
+        layers, f = experiment.objective.layers_and_f(params, x)
         logits = layers[0](x)
         out = est.tell((), logits, draw._replace(b=pair), lax.stop_gradient(f(pair)))
         through_samples = jnp.sum(lax.stop_gradient(out.grad) * logits)
         return -through_samples - jnp.mean(f(fresh[None])), jnp.mean(out.value)
 
-    logits = layers_and_f(experiment.objective, params, x)[0][0](x)
+    logits = experiment.objective.layers_and_f(params, x)[0][0](x)
     draw = est.draw((), jax.random.key(2), logits)
     fresh = model.law.sample(jax.random.key(3), logits, 1)[0]
     grads, value = jax.grad(objective, has_aux=True)(params, draw.b, fresh)

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags
 
-from disarm_jax.categorical.registry import CLASSES
+from disarm_jax.categorical.catalogue import CLASSES
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.estimators.registry import BITS
-from disarm_jax.experiment.rundir import write_text
+from disarm_jax.files import write_text
 from disarm_jax.report import palette
 from disarm_jax.report.runs import Run, read_runs
 

@@ -18,9 +18,9 @@ from typing import Any
 from absl import flags
 
 from disarm_jax.command_line import flags_only, run_script
-from disarm_jax.experiment.rundir import RunDir, write_text
-from disarm_jax.files import expand_user
+from disarm_jax.files import expand_user, write_text
 from disarm_jax.report.runs import Run, read_runs
+from disarm_jax.run_directory.directory import RunDir
 from disarm_jax.untrusted import MAX_ROWS, BadFileError, read_bytes, read_json
 
 # Folders that an absolute path begins with, wherever it stands in a text: "--workdir=/home/me/runs/1" keeps "1".

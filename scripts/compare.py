@@ -39,12 +39,12 @@ from disarm_jax.analysis.comparison import (
     subjects_of,
 )
 from disarm_jax.command_line import flags_only, memory_errors, run_script
-from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import load_run
-from disarm_jax.experiment.rundir import RunDirError, write_text
-from disarm_jax.files import expand_user, whole_file
+from disarm_jax.files import expand_user, whole_file, write_text
 from disarm_jax.progress import ProgressBar
+from disarm_jax.run_directory.checkpoint import CheckpointError
+from disarm_jax.run_directory.directory import RunDirError
 from scripts.compare_figure import draw_comparison
 
 MOST = 2**31 - 1  # a counter of draws is an int32

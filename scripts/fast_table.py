@@ -18,7 +18,7 @@ from typing import NamedTuple
 from absl import app, flags
 
 from disarm_jax.command_line import flags_only, run_script
-from disarm_jax.experiment.rundir import write_text
+from disarm_jax.files import write_text
 from disarm_jax.report import paper
 from disarm_jax.report.paper import Number
 from disarm_jax.report.runs import Run, read_runs

@@ -32,7 +32,7 @@ from disarm_jax.data import DataError
 from disarm_jax.experiment.devices import deterministic_gpu_flag, keep_compiled_programs
 from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.loop import train
-from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.run_directory.directory import RunDir
 
 PLATFORMS = ("gpu", "tpu", "cpu")
 # Rounding differs between devices, and now and then flips a bit.

@@ -31,7 +31,7 @@ from ml_collections import config_flags
 
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.load import load_run
-from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.run_directory.directory import RunDir
 
 POLL_SECONDS = 0.001
 KINDS = {"in a save": 0.03, "in training": 0.2, "at the start": 6.0}  # a kill comes within so many seconds of it

@@ -17,8 +17,7 @@ from absl import flags
 from matplotlib.figure import Figure
 
 from disarm_jax.command_line import flags_only, get_config, one_line, run_script
-from disarm_jax.experiment.rundir import write_text
-from disarm_jax.files import expand_user, whole_file
+from disarm_jax.files import expand_user, whole_file, write_text
 from disarm_jax.report import paper, tables
 from disarm_jax.report.cells import compare
 from disarm_jax.report.curves import draw_all

@@ -18,7 +18,7 @@ from absl import flags
 
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.experiment.devices import processor_name
-from disarm_jax.experiment.rundir import write_text
+from disarm_jax.files import write_text
 from scripts import benchmark_cases as cases
 from scripts.benchmark import paired_ratios
 

@@ -36,7 +36,7 @@ from disarm_jax.experiment.devices import (
 from disarm_jax.experiment.fields import ConfigError, flat
 from disarm_jax.experiment.grid import members_of
 from disarm_jax.experiment.loop import TRY_AGAIN, Interrupted, train
-from disarm_jax.experiment.rundir import RunDirError
+from disarm_jax.run_directory.directory import RunDirError
 from disarm_jax.sweep import local, slurm
 from disarm_jax.sweep.attempt import Task
 from disarm_jax.sweep.folder import SweepFolder

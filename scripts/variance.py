@@ -27,11 +27,12 @@ from disarm_jax.analysis.at_checkpoint import (
     tunables_of,
 )
 from disarm_jax.command_line import flags_only, memory_errors, run_script
-from disarm_jax.experiment.checkpoint import CheckpointError
 from disarm_jax.experiment.config import check_measured
 from disarm_jax.experiment.fields import ConfigError
 from disarm_jax.experiment.load import Run, load_images, load_run
-from disarm_jax.experiment.rundir import RunDir, RunDirError, write_text
+from disarm_jax.files import write_text
+from disarm_jax.run_directory.checkpoint import CheckpointError
+from disarm_jax.run_directory.directory import RunDir, RunDirError
 
 MOST = 2**31 - 1  # a counter of draws is an int32
 

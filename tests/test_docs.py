@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import disarm_jax as dj
-from disarm_jax.categorical.registry import CLASSES
+from disarm_jax.categorical.catalogue import CLASSES
 from disarm_jax.estimators.registry import BITS
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -232,7 +232,7 @@ def test_gumbel_rao_has_less_variance_and_the_same_mean():
 def test_reinmax_is_the_cold_limit_of_gumbel_rao():
     """ZGR (Shekhovtsov, 2023): given each class, at temperature 0.02, within 4.5 standard errors and 0.01 of bias."""
     logits, temperature, num = np.array([0.3, -0.5, 1.2]), 0.02, 200_000
-    given = jax.jit(dj.categorical.samplers._given, static_argnums=3)
+    given = jax.jit(dj.categorical.hard_samples._given, static_argnums=3)
     for z in np.eye(3):
         x = given(KEY, logits[None], z[None], num)
         p = softmax(np.asarray(x)[:, 0] / temperature, axis=-1)
@@ -250,7 +250,7 @@ def test_noise_given_the_class():
     @jax.jit
     def classes_and_noise(logits):
         z = dj.categorical.distribution.sample(jax.random.key(0), logits, 1)[0]
-        return z, dj.categorical.samplers._given(jax.random.key(1), logits, z, 1)[0]
+        return z, dj.categorical.hard_samples._given(jax.random.key(1), logits, z, 1)[0]
 
     z, x = map(np.asarray, classes_and_noise(logits))
     np.testing.assert_array_equal(np.argmax(x, axis=-1), np.argmax(z, axis=-1))

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from disarm_jax import data
-from disarm_jax.experiment.build import Objective, estimator_builder, make_optimizer, parse_estimator
+from disarm_jax.experiment.build import estimator_builder, make_optimizer, parse_estimator
 from disarm_jax.experiment.load import Run
 from disarm_jax.experiment.step import descend, draw_gradients, init_tunables, project
+from disarm_jax.objectives import Objective
 
 
 class GroupVariance(NamedTuple):

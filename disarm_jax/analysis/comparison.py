@@ -17,11 +17,12 @@ import numpy as np
 from jax import lax
 
 from disarm_jax.analysis.at_checkpoint import builder_of, fixed_batch, measure, split_names, tunables_of
-from disarm_jax.experiment.build import Objective, parse_estimator, registry_for
+from disarm_jax.experiment.build import parse_estimator, registry_for
 from disarm_jax.experiment.config import check_measured, is_bound
 from disarm_jax.experiment.fields import Config, ConfigError, has_classes, is_import_path, plain
 from disarm_jax.experiment.load import Run, load_images
 from disarm_jax.experiment.step import draw_gradients
+from disarm_jax.objectives import Objective
 from disarm_jax.report import palette
 from disarm_jax.report.times import evaluations_of
 

@@ -7,8 +7,12 @@ the shape `[*batch, D, C]`. `expectation`, `variance_loss` and `gradient_varianc
 """
 
 from disarm_jax.categorical import distribution, formulas
+from disarm_jax.categorical.biased_estimators import gumbel_softmax, reinmax, straight_through
+from disarm_jax.categorical.bound_estimators import multisample_disarm, vimco
+from disarm_jax.categorical.catalogue import estimator_info, estimator_names, make_estimator
 from disarm_jax.categorical.coupled import disarm_iw, disarm_sb, disarm_tree, reinforce_loo
 from disarm_jax.categorical.distribution import antithetic_pairs, log_prob
+from disarm_jax.categorical.hard_samples import sample
 from disarm_jax.categorical.midpoints import (
     disarm_iw_midpoint,
     disarm_sb_midpoint,
@@ -16,10 +20,6 @@ from disarm_jax.categorical.midpoints import (
     multisample_disarm_midpoint,
     reinforce_loo_midpoint,
 )
-from disarm_jax.categorical.multisample import multisample_disarm, vimco
-from disarm_jax.categorical.registry import estimator_info, estimator_names, make_estimator
-from disarm_jax.categorical.samplers import sample
-from disarm_jax.categorical.straight_through import gumbel_softmax, reinmax, straight_through
 from disarm_jax.categorical.trees import Tree, ascending_sticks, balanced_tree, sticks
 from disarm_jax.estimators.expectation import expectation
 from disarm_jax.estimators.variance import gradient_variance, variance_loss

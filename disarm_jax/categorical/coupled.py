@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from disarm_jax.categorical import distribution, formulas, trees
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, mean_over_pairs
+from disarm_jax.estimators.pairing import Pairing, each_with_each, halves, mean_over_pairs
 
 
 def reinforce_loo(*, num_samples: int = 2) -> SampleEstimator:

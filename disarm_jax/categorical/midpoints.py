@@ -1,6 +1,6 @@
 """The estimators for classes with the control variate of `disarm_jax.midpoint`, under the names used in configs."""
 
-from disarm_jax.categorical import coupled, multisample
+from disarm_jax.categorical import bound_estimators, coupled
 from disarm_jax.estimators.estimator import Estimator
 from disarm_jax.estimators.midpoint import midpoint
 from disarm_jax.estimators.registry import named
@@ -104,5 +104,5 @@ def multisample_disarm_midpoint(
     >>> dj.categorical.make_estimator("multisample_disarm_midpoint", num_pairs=2).info.evaluations
     6
     """
-    base = multisample.multisample_disarm(num_pairs=num_pairs, coupling=coupling, configurations=configurations)
+    base = bound_estimators.multisample_disarm(num_pairs=num_pairs, coupling=coupling, configurations=configurations)
     return named(multisample_disarm_midpoint, midpoint(base, init_scale=init_scale))

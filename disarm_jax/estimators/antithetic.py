@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
-from disarm_jax.estimators.pairs import Pairing, halves, mean_over_pairs, weighted
+from disarm_jax.estimators.pairing import Pairing, halves, mean_over_pairs, weighted
 
 
 def arm(*, num_pairs: int = 1) -> SampleEstimator:

@@ -3,7 +3,7 @@
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, weighted
+from disarm_jax.estimators.pairing import Pairing, each_with_each, weighted
 
 
 def arms(*, num_samples: int = 4) -> SampleEstimator:

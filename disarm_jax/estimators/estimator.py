@@ -20,7 +20,7 @@ from disarm_jax import bernoulli
 from disarm_jax.estimators import calling
 from disarm_jax.estimators.chain import Chain
 from disarm_jax.estimators.options import check_params
-from disarm_jax.estimators.pairs import Pairing
+from disarm_jax.estimators.pairing import Pairing
 
 
 class Estimate(NamedTuple):

@@ -9,7 +9,7 @@ from jax import lax
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import EstimatorInfo, Formula, SampleEstimator, Sampler, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, weighted
+from disarm_jax.estimators.pairing import Pairing, each_with_each, halves, weighted
 
 
 def interpolated(*, num_pairs: int = 1, init_beta: float = 0.5, per_dimension: bool = False) -> SampleEstimator:

@@ -36,7 +36,7 @@ from disarm_jax.estimators.controlled import AtSamples, Controlled, check_base
 from disarm_jax.estimators.estimator import Estimator, SampleEstimator, describe
 from disarm_jax.estimators.expansion import TWO_POINTS, averaged, tangent
 from disarm_jax.estimators.first_order import detached, vary_like
-from disarm_jax.estimators.pairs import Pairing
+from disarm_jax.estimators.pairing import Pairing
 from disarm_jax.formulas.arrays import row_sums
 from disarm_jax.structure import MLP, Composed, Parts, outer_of, pair_moments_of, parts_at
 

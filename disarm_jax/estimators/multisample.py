@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import antithetic, options
 from disarm_jax.estimators.estimator import EstimatorInfo, SampleEstimator, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, halves, mean_over_pairs, weighted
-from disarm_jax.estimators.score_function import independent
+from disarm_jax.estimators.pairing import Pairing, each_with_each, halves, mean_over_pairs, weighted
+from disarm_jax.estimators.reinforce import independent
 from disarm_jax.formulas import bounds
 
 

@@ -9,7 +9,7 @@ from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.antithetic import stacked_pairs
 from disarm_jax.estimators.estimator import SlopeEstimator, describe
-from disarm_jax.estimators.score_function import independent
+from disarm_jax.estimators.reinforce import independent
 
 
 def double_cv(*, num_samples: int = 2, init_scale: float = -0.5) -> SlopeEstimator:

@@ -8,13 +8,13 @@ from typing import Any
 from disarm_jax.estimators import (
     antithetic,
     copula,
-    flips,
+    flipped_bits,
     interpolated,
     midpoint,
     multisample,
     other_samples,
+    reinforce,
     relaxation,
-    score_function,
     straight_through,
 )
 from disarm_jax.estimators.estimator import Estimator, EstimatorInfo, describe
@@ -82,7 +82,7 @@ def muprop(*, num_samples: int = 1, init_scale: tuple[float, float] = (1.0, 1.0)
     >>> dj.make_estimator("muprop").info.evaluations
     2
     """
-    base = score_function.reinforce(num_samples=num_samples)
+    base = reinforce.reinforce(num_samples=num_samples)
     return named(muprop, taylor(base, order=1, init_scale=init_scale))
 
 
@@ -195,7 +195,7 @@ def reinforce_loo_midpoint(*, num_samples: int = 2, init_scale: float | None = N
     >>> dj.make_estimator("reinforce_loo_midpoint", num_samples=3).info.evaluations
     6
     """
-    base = score_function.reinforce_loo(num_samples=num_samples)
+    base = reinforce.reinforce_loo(num_samples=num_samples)
     return named(reinforce_loo_midpoint, midpoint.midpoint(base, init_scale=init_scale))
 
 
@@ -252,9 +252,9 @@ BITS = Registry(
     copula.arms,
     disarm_quadratic,
     disarm_taylor,
-    flips.bitflip,
-    flips.leg,
-    flips.ugc,
+    flipped_bits.bitflip,
+    flipped_bits.leg,
+    flipped_bits.ugc,
     interpolated.arms_interpolated,
     interpolated.interpolated,
     midpoint.disarm_midpoint,
@@ -271,8 +271,8 @@ BITS = Registry(
     relaxation.rebar,
     reinforce_loo_midpoint,
     relaxation.relax,
-    score_function.reinforce,
-    score_function.reinforce_loo,
+    reinforce.reinforce,
+    reinforce.reinforce_loo,
     straight_through.gumbel_sigmoid,
     straight_through.reinmax,
     straight_through.straight_through,

@@ -15,7 +15,7 @@ import optax
 
 import disarm_jax as dj
 from disarm_jax import bernoulli, data
-from disarm_jax.categorical.registry import CLASSES
+from disarm_jax.categorical.catalogue import CLASSES
 from disarm_jax.data.npz import flatten
 from disarm_jax.data.types import SPLITS, Progress, Provenance, no_progress, sha256_of_arrays
 from disarm_jax.estimators.controlled import Controlled
@@ -23,7 +23,7 @@ from disarm_jax.estimators.registry import BITS, Registry, info_of
 from disarm_jax.estimators.relaxation import network_of
 from disarm_jax.experiment.fields import has_classes, imported, is_import_path, part
 from disarm_jax.models import BernoulliVAE, CategoricalVAE
-from disarm_jax.objectives import weigh
+from disarm_jax.objectives import Objective, weigh
 
 MODELS = {"bernoulli_vae": BernoulliVAE, "categorical_vae": CategoricalVAE}
 OBJECTIVES = {"elbo": lambda: weigh, "multisample": lambda: weigh}
@@ -175,24 +175,6 @@ def make_model(config: Mapping[str, Any], pixels: int, train_mean: np.ndarray) -
         signed_input=config["signed_input"],
         **config["options"],
     )
-
-
-class Objective(NamedTuple):
-    """What a model is trained for.
-
-    Attributes:
-      model: the VAE.
-      num_samples: K of the bound that is optimised; 1 for the ELBO.
-      stop_q: whether log q inside f is taken as a constant.
-      shared_samples: whether decoder and prior learn from the estimator's own samples, or from a fresh draw.
-      weigh: makes the f of estimators, see `make_objective`.
-    """
-
-    model: Any
-    num_samples: int
-    stop_q: bool
-    shared_samples: bool
-    weigh: Callable = weigh
 
 
 def make_objective(config: Mapping[str, Any], model: Any) -> Objective:

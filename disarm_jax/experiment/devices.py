@@ -33,6 +33,18 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def machine_memory() -> int:
+    """The bytes of memory of this machine, or of its part that this process may use."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(file, encoding="ascii") as stream:
+                found.append(int(stream.read()))
+        except (OSError, ValueError):  # there is no such limit
+            continue
+    return min(found)
+
+
 def check_jax_settings() -> None:
     """Refuses settings of JAX with which no run can be trained or read, and devices that are not there.
 

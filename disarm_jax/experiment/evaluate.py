@@ -16,14 +16,14 @@ from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.devices import SeedAxis, one_cpu_device_per_core
 from disarm_jax.experiment.fields import Config
-from disarm_jax.experiment.fingerprint import changed_settings, settings_now
 from disarm_jax.experiment.grid import members_of
-from disarm_jax.experiment.load import load_images, load_members
-from disarm_jax.experiment.record import final_results
-from disarm_jax.experiment.rundir import RunDir, write_text
-from disarm_jax.experiment.sizes import check_evaluation
+from disarm_jax.experiment.load import check_evaluation, load_images, load_members
 from disarm_jax.experiment.step import State, run_keys
+from disarm_jax.files import write_text
 from disarm_jax.objectives import sampled_bound
+from disarm_jax.run_directory.directory import RunDir
+from disarm_jax.run_directory.fingerprint import changed_settings, settings_now
+from disarm_jax.run_directory.record import final_results
 
 
 def bound_name(split: str, num_samples: int) -> str:

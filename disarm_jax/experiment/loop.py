@@ -24,12 +24,19 @@ import numpy as np
 from disarm_jax.console import say
 from disarm_jax.data.types import SPLITS
 from disarm_jax.experiment.build import schedule_of
-from disarm_jax.experiment.checkpoint import Checkpoints, Saved
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.devices import Device, SeedAxis
 from disarm_jax.experiment.evaluate import bound_name, bounds_of, split_samples
 from disarm_jax.experiment.fields import Config, ConfigError
-from disarm_jax.experiment.fingerprint import (
+from disarm_jax.experiment.grid import Member, at_point, members_of, numbers_of, point_text, points_of
+from disarm_jax.experiment.load import Prepared, prepare, with_numbers
+from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment, State
+from disarm_jax.files import write_text
+from disarm_jax.progress import ProgressBar
+from disarm_jax.report.one_run import draw_curves, draw_samples
+from disarm_jax.run_directory.checkpoint import Checkpoints, Saved
+from disarm_jax.run_directory.directory import RunDir, RunDirError
+from disarm_jax.run_directory.fingerprint import (
     Record,
     array_sum,
     changed_settings,
@@ -37,14 +44,9 @@ from disarm_jax.experiment.fingerprint import (
     read_record,
     settings_now,
 )
-from disarm_jax.experiment.grid import Member, at_point, members_of, numbers_of, point_text, points_of
-from disarm_jax.experiment.load import Prepared, prepare, with_numbers
-from disarm_jax.experiment.record import start_entry, write_summary
-from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows, write_text
-from disarm_jax.experiment.step import GROUPS, ChunkMetrics, Experiment, State
-from disarm_jax.experiment.writers import Recorder
-from disarm_jax.progress import ProgressBar
-from disarm_jax.report.one_run import draw_curves, draw_samples
+from disarm_jax.run_directory.record import start_entry, write_summary
+from disarm_jax.run_directory.rows import read_rows
+from disarm_jax.run_directory.writers import Recorder
 from disarm_jax.signals import signals_to
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
@@ -107,7 +109,7 @@ def train(
     prepared = prepare(config)
     members, experiment, num_samples = members_of(config), prepared.experiment, split_samples(config)
     seeds = np.array([member.seed for member in members], np.uint32)
-    precision, stop = jax.default_matmul_precision(config.matmul_precision), _Stop()
+    data, precision, stop = prepared.data_record(), jax.default_matmul_precision(config.matmul_precision), _Stop()
     listening = signals_to(stop, SIGNALS)
 
     with (
@@ -146,7 +148,7 @@ def train(
         run_dir.write_config(config, prepared.train_mean)
         reached = max((row["step"] for row in run_dir.read_metrics()), default=0)
         lost = run_dir.keep_rows(config, step, None if record is None else record.rows)
-        run_dir.append_record(start_entry(step, prepared, axis.devices, lost))
+        run_dir.append_record(start_entry(step, config, data, axis.devices, lost))
         diverged = diverged_members(run_dir)
         recorder, progress = Recorder(run_dir, config, step), ProgressBar(config.steps, "step", step)
         closing.callback(recorder.close)
@@ -248,7 +250,7 @@ def train(
         for picture in (run_dir.curves, run_dir.samples):
             if picture.exists():
                 recorder.image(step, picture.stem, picture)
-        summary = write_summary(run_dir, prepared, axis.devices)
+        summary = write_summary(run_dir, config, experiment.labels, data, axis.devices)
         write_text(run_dir.done_file, f"{config.steps}\n")
     return summary
 

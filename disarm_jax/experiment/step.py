@@ -5,7 +5,7 @@ Everything here is a pure function of one run's state; the loop around it is in 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,21 +14,11 @@ import optax
 from jax import lax
 
 import disarm_jax as dj
-from disarm_jax import data, formulas
+from disarm_jax import data
 from disarm_jax.data.types import SPLITS
 from disarm_jax.estimators.calling import attach
-from disarm_jax.experiment.build import Objective
 from disarm_jax.experiment.fields import Config
-from disarm_jax.experiment.metrics import (
-    finite_everywhere,
-    finite_vectors,
-    gradient_norms,
-    moving_variance,
-    parts_of_elbo,
-    tunable_means,
-)
-from disarm_jax.objectives import inference_layers, sample_layers
-from disarm_jax.structure import LayerSum
+from disarm_jax.objectives import Objective, distribution, inference_layers, parts_of_elbo
 
 GROUPS = ("encoder", "decoder", "prior")  # of a model's parameters, each with an optimiser
 BLOCK = 1_000  # steps that are planned at once: the plan of a very long chunk would not fit into memory
@@ -75,8 +65,7 @@ class ChunkMetrics(NamedTuple):
       objective: mean over the chunk's steps.
       first_bad: first step, from 1 on, whose objective or gradient was not finite; 0 if there is none.
       gradient_variance: one per measured estimator, averaged over the encoder's parameters.
-      at_end: what is measured at the end, on the batch of the next step, and the mean of each of the training
-        estimator's tunables that is a number or has one entry per bit, by name.
+      at_end: what is measured of the state at the end, by name.
     """
 
     objective: jax.Array
@@ -127,10 +116,9 @@ class Experiment:
 
     def init(self, seed: jax.Array) -> State:
         """The state before the first step."""
-        model = self.objective.model
         model_key, *tunables_keys = jax.random.split(run_keys(seed).init, 1 + len(self.builders))
-        x = jnp.zeros((1, model.pixels))
-        params = model.init(model_key, x)["params"]
+        x = jnp.zeros((1, self.objective.model.pixels))
+        params = self.objective.model.init(model_key, x)["params"]
         opt_state = {group: self.optimizers[group].init(params[group]) for group in GROUPS}
         zeros = jax.tree.map(jnp.zeros_like, params["encoder"])
         measured = []
@@ -207,18 +195,16 @@ class Experiment:
         # A gradient that is not finite in its weights alone shows in the parameters at the end.
         finite = jnp.append(finite, finite_everywhere(state.params))
         first_bad = jnp.where(jnp.all(finite), 0, jnp.minimum(first + jnp.argmin(finite), state.step))
-        decay = self.config.variance.decay
-        variances = tuple(moving_variance(measured, state.step, decay) for measured in state.measured)
+        variances = tuple(moving_variance(one, state.step, self.config.variance.decay) for one in state.measured)
         at_end = self.at_end(state, x, plan_of(state).draw_keys[0])
         return state, ChunkMetrics(jnp.mean(values), first_bad, variances, at_end)
 
     def at_end(self, state: State, x: jax.Array, draw_key: jax.Array) -> dict[str, jax.Array]:
         """Metrics of a state on the batch of the next step, whose gradient is the one that the step will make."""
-        tunables = state.measured[0].tunables
+        model, tunables = self.objective.model, state.measured[0].tunables
         draw = draw_gradients(self.objective, self.builders[0](x), tunables, state.params, draw_key, x)
         key = jax.random.fold_in(jax.random.fold_in(run_keys(state.seed).evaluation, state.step), len(SPLITS))
-        parts = parts_of_elbo(self.objective.model, state.params, key, x)
-        return parts | gradient_norms(draw.params) | tunable_means(tunables)
+        return parts_of_elbo(model, state.params, key, x) | gradient_norms(draw.params) | tunable_means(tunables)
 
 
 # --- The gradient ---------------------------------------------------------------------------------------------------
@@ -261,13 +247,12 @@ def draw_gradients(
       x: `[B, pixels]`, binary.
     """
     estimator_key, generative_key = jax.random.split(key)
-    batch_size = x.shape[0]
 
     def value_of(params):
         """The objective; and the logits' gradient, with what pulls derivatives of it back to the tunables."""
         fixed = () if objective.shared_samples else ("decoder", "prior")
         sampled = params | lax.stop_gradient({group: params[group] for group in fixed})
-        layers, f = layers_and_f(objective, sampled, x)
+        layers, f = objective.layers_and_f(sampled, x)
 
         def apply(tunables):
             out = est.outcome(tunables, estimator_key, distribution(x, layers), f)
@@ -277,7 +262,7 @@ def draw_gradients(
         grads, pull_back, out = jax.vjp(apply, tunables, has_aux=True)
         value = jnp.mean(attach(out.estimate.value, grads, out.logits))
         if not objective.shared_samples:
-            fresh = jnp.mean(fresh_bound(objective, params, generative_key, x, layers[0](x)))
+            fresh = jnp.mean(objective.fresh_bound(params, generative_key, x, layers[0](x)))
             value = value + fresh - lax.stop_gradient(fresh)
         return value, (pull_back, grads)
 
@@ -285,49 +270,22 @@ def draw_gradients(
     if not jax.tree.leaves(tunables):
         return Gradients(value, grads, tunables, logits_grads)
     if est.variance_loss is not None or est.moves_samples:
-        layers, f = layers_and_f(objective, lax.stop_gradient(params), x)
+        layers, f = objective.layers_and_f(lax.stop_gradient(params), x)
         loss = lambda tunables: dj.variance_loss(est)(tunables, estimator_key, distribution(x, layers), f)
         return Gradients(value, grads, jax.grad(loss)(tunables), logits_grads)
 
-    if est.tuned_by_logits:  # the sum of squares of g
-        (tunables_grad,) = pull_back(jax.tree.map(lambda g: 2 * g, logits_grads))
-        return Gradients(value, grads, tunables_grad, logits_grads)
-
     # The paper's loss is the sum of squares of the encoder's gradient, G = Jᵀg with J the derivative of the logits. Its
-    # derivative is that of g, pulled back from 2 J G.
+    # derivative is that of g, pulled back from 2 J G. For estimators that are `tuned_by_logits` it is that of g alone.
     def trunk_logits(encoder):
-        layers, f = layers_and_f(objective, params | {"encoder": encoder}, x)
+        layers, f = objective.layers_and_f(params | {"encoder": encoder}, x)
         return est.outcome(tunables, estimator_key, distribution(x, layers), f).logits
 
-    summed = jax.tree.map(lambda g: batch_size * g, grads["encoder"])
-    _, pushed = jax.jvp(trunk_logits, (params["encoder"],), (summed,))
+    pushed = logits_grads
+    if not est.tuned_by_logits:
+        summed = jax.tree.map(lambda g: x.shape[0] * g, grads["encoder"])
+        _, pushed = jax.jvp(trunk_logits, (params["encoder"],), (summed,))
     (tunables_grad,) = pull_back(jax.tree.map(lambda p: 2 * p, pushed))
     return Gradients(value, grads, tunables_grad, logits_grads)
-
-
-def layers_and_f(
-    objective: Objective, params: dict, x: jax.Array, first_logits: jax.Array | None = None
-) -> tuple[list[Callable], Callable]:
-    """The layers of q, the first computed for x already, and f, log w as a rule: of b, or of a tuple of layers."""
-    layers = inference_layers(objective.model, params)
-    known = layers[0](x) if first_logits is None else first_logits
-    layers = [lambda x: known, *layers[1:]]
-    return layers, objective.weigh(objective.model, params, x, layers, known, stop_q=objective.stop_q)
-
-
-def distribution(x: jax.Array, layers: Sequence[Callable]) -> Any:
-    """What an estimator takes: the logits of one layer, or the chain of several."""
-    return layers[0](x) if len(layers) == 1 else dj.Chain(x, layers)
-
-
-def fresh_bound(objective: Objective, params: dict, key: jax.Array, x: jax.Array, first_logits: jax.Array) -> jax.Array:
-    """The bound `[B]` of samples drawn for it, differentiable in decoder and prior alone."""
-    params = params | lax.stop_gradient({"encoder": params["encoder"]})
-    layers, f = layers_and_f(objective, params, x, lax.stop_gradient(first_logits))
-    b, logits = sample_layers(objective.model, layers, key, x, objective.num_samples)
-    if isinstance(f, LayerSum):  # the logits that the bits were drawn from are not computed again
-        return formulas.bound(jnp.asarray(sum(f.terms(b, f.given(logits))[0])))
-    return formulas.bound(f(tuple(b) if len(b) > 1 else b[0]))
 
 
 # --- The update -----------------------------------------------------------------------------------------------------
@@ -347,3 +305,46 @@ def project(tunables: Any) -> Any:
     if isinstance(tunables, dict) and "base" in tunables:
         return tunables | {"base": project(tunables["base"])}
     return tunables
+
+
+# --- The metrics ------------------------------------------------------------------------------------------------------
+
+
+def finite_vectors(grads: Any) -> jax.Array:
+    """Whether the gradients of all biases are finite: what is not finite in a layer's backward pass reaches its bias.
+
+    The weights are left out because a reduction over all of them at every step would take a noticeable part of it.
+    """
+    return finite_everywhere([leaf for leaf in jax.tree.leaves(grads) if leaf.ndim < 2])
+
+
+def finite_everywhere(tree: Any) -> jax.Array:
+    """Whether all numbers are finite."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+def moving_variance(measured: Measured, step: jax.Array, decay: float) -> jax.Array:
+    """EMA(g²) − EMA(g)², averaged over the parameters, with the weight of the zeros at the start divided out."""
+    weight = 1 - decay ** step.astype(jnp.float32)
+    summed = lambda mean, square: jnp.sum(square / weight - (mean / weight) ** 2)
+    total = sum(jax.tree.leaves(jax.tree.map(summed, measured.mean, measured.square)))
+    size = sum(leaf.size for leaf in jax.tree.leaves(measured.mean))
+    return jnp.maximum(total / size, 0)  # rounding, where there is next to no variance
+
+
+def gradient_norms(grads: dict) -> dict[str, jax.Array]:
+    """The norm of each group's gradient, of the objective averaged over a batch."""
+    square = lambda tree: jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)]))
+    return {f"gradient_norm/{group}": jnp.sqrt(square(grads[group])) for group in sorted(grads)}
+
+
+def tunable_means(tunables: Any) -> dict[str, jax.Array]:
+    """The mean of each tunable that is a number or a vector of them, by name; networks are left out.
+
+    >>> tunable_means({"scale": jnp.ones(()), "network": {"bias": jnp.ones(3)}})
+    {'tunables/scale': Array(1., dtype=float32)}
+    """
+    name_of = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
+    named = {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tunables)}
+    shown = {name: leaf for name, leaf in named.items() if leaf.ndim < 2 and "network" not in name}
+    return {f"tunables/{name}": jnp.mean(leaf) for name, leaf in shown.items()}

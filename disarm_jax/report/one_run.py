@@ -16,9 +16,9 @@ from disarm_jax.experiment import build
 from disarm_jax.experiment.fields import plain
 from disarm_jax.experiment.grid import point_text, points_of
 from disarm_jax.experiment.load import Prepared
-from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.files import whole_file
 from disarm_jax.report import palette
+from disarm_jax.run_directory.directory import RunDir
 
 COLUMNS = 20
 MARKERS = ("o", "s", "^", "D")

@@ -10,9 +10,9 @@ import numpy as np
 
 from disarm_jax.experiment.fields import ConfigError, flat, plain
 from disarm_jax.experiment.grid import at_point, members_of, point_text, points_of
-from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.files import expand_user
 from disarm_jax.report.origin import Code, Entry, Evaluation, code_of, read_entries, read_evaluations
+from disarm_jax.run_directory.directory import RunDir, RunDirError
 
 
 class StepTime(NamedTuple):

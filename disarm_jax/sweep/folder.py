@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from disarm_jax.experiment.config import migrated, versioned
 from disarm_jax.experiment.fields import ConfigError
-from disarm_jax.experiment.rundir import RunDir, write_text
-from disarm_jax.files import expand_user, lock_file
+from disarm_jax.files import expand_user, lock_file, write_text
+from disarm_jax.run_directory.directory import RunDir
 from disarm_jax.sweep.trials import SweepError
 from disarm_jax.untrusted import read_json
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from disarm_jax.experiment.config import differences
 from disarm_jax.experiment.loop import TRY_AGAIN
-from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.files import is_locked
 from disarm_jax.report.palette import count
+from disarm_jax.run_directory.directory import RunDir, RunDirError
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.attempt import CONTINUE
 from disarm_jax.sweep.folder import SweepFolder

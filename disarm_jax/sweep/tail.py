@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.run_directory.directory import RunDir
 from disarm_jax.untrusted import open_regular, parse_json
 
 TAIL_BYTES = 20_000  # about a hundred rows

@@ -13,10 +13,10 @@ import disarm_jax as dj
 from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.load import load_run, prepare
 from disarm_jax.experiment.loop import train
-from disarm_jax.experiment.rundir import default_workdir
 from disarm_jax.models import CategoricalVAE
 from disarm_jax.objectives import inference_layers, log_weights, sampled_bound
 from disarm_jax.report.paper import place_of
+from disarm_jax.run_directory.directory import default_workdir
 
 X = np.array([[1.0, 0, 1, 1, 0], [0, 0, 1, 0, 1]])
 MODEL = CategoricalVAE(((2, 3),), 5, input_mean=np.linspace(0.1, 0.9, 5))

@@ -18,7 +18,7 @@ from cases import BLACK_BOX, CASES, DTYPES, REPRESENTATIVES
 from jax.extend import core
 
 import disarm_jax as dj
-from disarm_jax.categorical.registry import CLASSES
+from disarm_jax.categorical.catalogue import CLASSES
 from disarm_jax.estimators.registry import BITS
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -19,7 +19,7 @@ from disarm_jax.experiment.config import ConfigError, resolve
 from disarm_jax.experiment.fields import plain
 from disarm_jax.experiment.load import load_run, prepare
 from disarm_jax.experiment.loop import train
-from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.run_directory.directory import RunDir
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

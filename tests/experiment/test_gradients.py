@@ -7,10 +7,10 @@ import pytest
 from flax import linen as nn
 
 import disarm_jax as dj
-from disarm_jax.experiment.build import EstimatorSpec, Objective, estimator_builder
+from disarm_jax.experiment.build import EstimatorSpec, estimator_builder
 from disarm_jax.experiment.step import Gradients, draw_gradients, init_tunables
 from disarm_jax.models import BernoulliVAE, Chain, Network, decoder_structure
-from disarm_jax.objectives import inference_layers, log_weights, weigh
+from disarm_jax.objectives import Objective, inference_layers, log_weights, weigh
 
 pytestmark = pytest.mark.usefixtures("x64", "quick_compile")
 

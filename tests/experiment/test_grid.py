@@ -15,13 +15,14 @@ from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.grid import GRID_FIELDS, Member, at_point, members_of, numbers_of, point_text, points_of
 from disarm_jax.experiment.load import load_members, load_run
 from disarm_jax.experiment.loop import NonFiniteError, train
-from disarm_jax.experiment.record import summary_text
-from disarm_jax.experiment.rundir import RunDir, RunDirError, read_rows
-from disarm_jax.experiment.writers import Recorder
 from disarm_jax.report.names import distinct_names
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
 from disarm_jax.report.tables import other_rows
+from disarm_jax.run_directory.directory import RunDir, RunDirError
+from disarm_jax.run_directory.record import summary_text
+from disarm_jax.run_directory.rows import read_rows
+from disarm_jax.run_directory.writers import Recorder
 from disarm_jax.sweep import hyper
 from disarm_jax.sweep.trials import main_command, make_trials
 from tests.experiment.tiny import tiny_config

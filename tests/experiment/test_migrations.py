@@ -11,10 +11,11 @@ from frozen import SETTINGS
 
 from configs import base
 from disarm_jax.experiment import config as versions
-from disarm_jax.experiment import loop, rundir
+from disarm_jax.experiment import loop
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.load import load_run
-from disarm_jax.experiment.rundir import RunDir, RunDirError
+from disarm_jax.run_directory import directory
+from disarm_jax.run_directory.directory import RunDir, RunDirError
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -30,7 +31,7 @@ def config_of_today(**overrides):
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
     """As the frozen runs were."""
-    monkeypatch.setattr(rundir, "default_platform", lambda: "cpu")
+    monkeypatch.setattr(directory, "default_platform", lambda: "cpu")
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_a_finished_run_is_loaded_and_left_as_it_is(copy):
 @pytest.mark.parametrize(("platform", "precision"), [("cpu", "float32"), ("gpu", "default"), ("", "default")])
 def test_the_precision_that_was_in_force(copy, monkeypatch, platform, precision):
     """From the summary, or else from what JAX would use now."""
-    monkeypatch.setattr(rundir, "default_platform", lambda: platform)
+    monkeypatch.setattr(directory, "default_platform", lambda: platform)
     run_dir = RunDir(copy("interrupted"))
     assert run_dir.read_config()["matmul_precision"] == precision
     run_dir.summary_file.write_text(json.dumps({"device": {"platform": "cpu"}}))

@@ -19,15 +19,16 @@ import pytest
 from quick_processes import quick_environment
 from tiny import tiny_config, tiny_settings
 
-from disarm_jax import data
-from disarm_jax.experiment import checkpoint, devices, loop, rundir, writers
-from disarm_jax.experiment.checkpoint import CheckpointError
+from disarm_jax import data, files
+from disarm_jax.experiment import devices, loop
 from disarm_jax.experiment.config import ConfigError
 from disarm_jax.experiment.fields import plain
 from disarm_jax.experiment.load import load_run
-from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.experiment.step import run_keys
 from disarm_jax.models import BernoulliVAE
+from disarm_jax.run_directory import checkpoint, writers
+from disarm_jax.run_directory.checkpoint import CheckpointError
+from disarm_jax.run_directory.directory import RunDir, RunDirError
 from scripts import kill_test
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -159,7 +160,7 @@ class TestInterrupted:
     @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 9])
     def test_a_crash_after_any_row(self, folder, reference, tmp_path, monkeypatch, rows, capfd):
         """Ten rows of each seed: of four chunks, and of three evaluations at two steps."""
-        append, calls = rundir.append_rows, []
+        append, calls = writers.append_rows, []
 
         def crashing(file, new):
             calls.append(file.name == "metrics.jsonl")
@@ -363,7 +364,7 @@ class TestDisk:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patch:
-            patch.setattr(rundir.os, "fsync", full)
+            patch.setattr(files.os, "fsync", full)
             with pytest.raises(RunDirError, match=f"^cannot work in {tmp_path}/run: No space left on device$"):
                 loop.train(config_of(folder), tmp_path / "run")
         loop.train(config_of(folder), tmp_path / "run")

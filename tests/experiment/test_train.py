@@ -19,9 +19,9 @@ from disarm_jax.experiment import build, devices, evaluate, loop
 from disarm_jax.experiment.config import ConfigError, resolve, versioned
 from disarm_jax.experiment.load import load_run, prepare
 from disarm_jax.experiment.loop import train
-from disarm_jax.experiment.metrics import finite_everywhere
-from disarm_jax.experiment.rundir import RunDir, read_rows
-from disarm_jax.experiment.step import run_keys
+from disarm_jax.experiment.step import finite_everywhere, run_keys
+from disarm_jax.run_directory.directory import RunDir
+from disarm_jax.run_directory.rows import read_rows
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -13,8 +13,10 @@ from disarm_jax.data import recorded
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name, split_samples
 from disarm_jax.experiment.fields import plain
-from disarm_jax.experiment.rundir import RunDir, append_rows, write_text
+from disarm_jax.files import write_text
 from disarm_jax.report import paper
+from disarm_jax.run_directory.directory import RunDir
+from disarm_jax.run_directory.rows import append_rows
 
 DEVICE = {"platform": "cpu", "kind": "cpu", "count": 1, "processor": "a processor, 2 cores"}
 

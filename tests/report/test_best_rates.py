@@ -10,7 +10,8 @@ from configs import base
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.evaluate import bound_name
 from disarm_jax.experiment.fields import plain
-from disarm_jax.experiment.rundir import RunDir, append_rows
+from disarm_jax.run_directory.directory import RunDir
+from disarm_jax.run_directory.rows import append_rows
 from scripts import best_rates
 
 

@@ -8,11 +8,12 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 from synthetic import DEVICE, config_at, write_run
 
-from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.files import write_text
 from disarm_jax.report.curves import draw_all
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
+from disarm_jax.run_directory.directory import RunDir
 
 DISARM, RELAX, ARM = (Place("mnist", "linear", estimator) for estimator in ("disarm", "relax", "arm"))
 

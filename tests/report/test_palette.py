@@ -9,13 +9,13 @@ from matplotlib.colors import to_hex
 from synthetic import config_at, write_run
 
 import disarm_jax as dj
-from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.report import one_run as training_figures
 from disarm_jax.report import palette
 from disarm_jax.report.curves import draw_all
 from disarm_jax.report.paper import Place
 from disarm_jax.report.pools import pool_runs
 from disarm_jax.report.runs import read_runs
+from disarm_jax.run_directory.directory import RunDir
 from scripts import benchmark_figure, compare_figure, toy_figure
 from scripts.toy import Trace
 

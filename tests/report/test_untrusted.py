@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from synthetic import config_at, write_run
 
-from disarm_jax.experiment.rows import RowSums
-from disarm_jax.experiment.rundir import RunDir
 from disarm_jax.report.page import Pictures
 from disarm_jax.report.paper import Place
 from disarm_jax.report.runs import read_run, read_runs
 from disarm_jax.report.tables import _cell
+from disarm_jax.run_directory.directory import RunDir
+from disarm_jax.run_directory.rows import RowSums
 from disarm_jax.untrusted import PNG, BadFileError, first_foreign, open_regular, parse_json, read_bytes, read_picture
 from scripts import report
 from scripts.report import make_report

@@ -11,7 +11,7 @@ from absl import flags
 from tiny import tiny_settings
 
 from disarm_jax.experiment import loop
-from disarm_jax.experiment.rundir import append_rows
+from disarm_jax.run_directory.rows import append_rows
 from scripts import gpu_smoke
 
 

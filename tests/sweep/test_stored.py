@@ -7,7 +7,7 @@ import pathlib
 import pytest
 from sweeping import run, write_config
 
-from disarm_jax.experiment.rundir import read_stored_config
+from disarm_jax.run_directory.directory import read_stored_config
 from disarm_jax.sweep.folder import SweepFolder
 from scripts import sweep
 

@@ -14,9 +14,9 @@ from test_configs import parsed
 
 from configs import base
 from disarm_jax.command_line import get_config
-from disarm_jax.experiment import rundir
 from disarm_jax.experiment.config import resolve, version
 from disarm_jax.experiment.fields import plain
+from disarm_jax.run_directory import directory
 from disarm_jax.sweep import slurm
 from disarm_jax.sweep.folder import SweepFolder
 from disarm_jax.sweep.trials import SweepError, main_command, make_trials, read_points, select, trial_names
@@ -283,7 +283,7 @@ class TestSlurmIsAsked:
         assert "not the config that was launched: batch_size: 7 in the run directory" in capfd.readouterr().out
 
     def test_a_sweep_that_older_code_has_launched(self, tmp_path, programs, monkeypatch):
-        monkeypatch.setattr(rundir, "default_platform", lambda: "cpu")
+        monkeypatch.setattr(directory, "default_platform", lambda: "cpu")
         programs("sinfo", "echo 'short|4'")
         programs("squeue", "for n in 0 1 2; do echo '17_'$n'|PENDING|Priority'; done")
         programs("srun", "exit 1")

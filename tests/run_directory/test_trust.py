@@ -18,13 +18,14 @@ from test_resume import newest
 from tiny import tiny_config
 
 from disarm_jax import console, data
-from disarm_jax.experiment import devices, evaluate, fingerprint, loop, rundir, sizes
-from disarm_jax.experiment.checkpoint import CheckpointError, Checkpoints, read_step
+from disarm_jax.experiment import devices, evaluate, load, loop
 from disarm_jax.experiment.config import ConfigError, resolve, versioned
 from disarm_jax.experiment.evaluate import evaluate_run
 from disarm_jax.experiment.load import load_images, load_run
-from disarm_jax.experiment.rundir import RunDir, RunDirError
 from disarm_jax.progress import ProgressBar
+from disarm_jax.run_directory import directory, fingerprint
+from disarm_jax.run_directory.checkpoint import CheckpointError, Checkpoints, read_step
+from disarm_jax.run_directory.directory import RunDir, RunDirError
 from scripts import kill_test
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -325,7 +326,7 @@ class TestRows:
 
     def test_what_cannot_be_read_is_not_replaced(self, folder, copy, monkeypatch):
         before = (copy / "metrics.jsonl").read_bytes()
-        monkeypatch.setattr(rundir, "MAX_ROWS", 100)
+        monkeypatch.setattr(directory, "MAX_ROWS", 100)
         with pytest.raises(
             RunDirError, match=r"metrics\.jsonl cannot be read: it has [\d,]+ bytes; accepted: at most 100"
         ):
@@ -579,9 +580,9 @@ class TestSizes:
             evaluate_run(copy, 2**31)
 
     def test_the_memory_of_the_machine(self, folder, monkeypatch):
-        monkeypatch.setattr(sizes, "machine_memory", lambda: 1000)
+        monkeypatch.setattr(load, "machine_memory", lambda: 1000)
         with pytest.raises(ConfigError, match=r"model\.latents is \(4,\): the parameters of all seeds and points"):
-            sizes.check_sizes(resolve(config_of(folder)), 16)
+            load.check_sizes(resolve(config_of(folder)), 16)
 
 
 class TestLock:
@@ -617,7 +618,7 @@ class TestLock:
 
     def test_older_code_has_only_the_file(self, folder, copy):
         with open(copy / ".lock", "a") as lock:
-            assert rundir.lock_file(lock.fileno())
+            assert directory.lock_file(lock.fileno())
             with pytest.raises(RunDirError, match="another process is training in"):
                 loop.train(config_of(folder), copy)
 

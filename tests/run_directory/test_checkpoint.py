@@ -12,9 +12,9 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 from tiny import tiny_config
 
-from disarm_jax.experiment.checkpoint import CheckpointError, Checkpoints, read_latest, read_step
 from disarm_jax.experiment.config import resolve
 from disarm_jax.experiment.load import prepare
+from disarm_jax.run_directory.checkpoint import CheckpointError, Checkpoints, read_latest, read_step
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import math
+import os
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from disarm_jax.experiment.grid import Member, members_of
-from disarm_jax.untrusted import json_rows
+from disarm_jax.untrusted import MAX_ROWS, json_rows, read_bytes
 
 MAX_STEP = 2**31 - 1
 
@@ -71,6 +73,22 @@ def parse_rows(content: bytes, good: Callable[[dict[str, Any]], bool]) -> tuple[
     ]
     rows = [row for row in found if row is not None]
     return rows, len(found) - len(rows)
+
+
+def read_rows(file: pathlib.Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines; lines that are not whole are left out, a missing file has none."""
+    try:
+        return parse_rows(read_bytes(file, MAX_ROWS), lambda row: True)[0]
+    except FileNotFoundError:
+        return []
+
+
+def append_rows(file: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds lines to a file of JSON lines, all of them on disk on return."""
+    with open(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a") as stream:
+        stream.write(rows_text(rows))
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _is_step(value: Any) -> bool:

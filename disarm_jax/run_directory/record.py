@@ -17,15 +17,25 @@ import disarm_jax as dj
 from disarm_jax.experiment.devices import Device, processor_name, usable_cores
 from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.grid import point_text, points_of
-from disarm_jax.experiment.load import Prepared
-from disarm_jax.experiment.rundir import RunDir, write_text
+from disarm_jax.files import write_text
+from disarm_jax.run_directory.directory import RunDir
 
 PACKAGES = ("disarm_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 GIT_SECONDS = 10  # a slow file system must not keep a run from starting
 
 
-def start_entry(step: int, prepared: Prepared, devices: Sequence[Device], lost: str = "") -> dict[str, Any]:
-    """The entry of `run.json` for a process that trains from a step on, with what it found missing, if anything."""
+def start_entry(
+    step: int, config: Config, data: Mapping[str, Any], devices: Sequence[Device], lost: str = ""
+) -> dict[str, Any]:
+    """The entry of `run.json` for a process that trains from a step on.
+
+    Args:
+      step: that it begins or continues at.
+      config: resolved.
+      data: where the images are from, and their sha256.
+      devices: that the seeds are spread over.
+      lost: what was found missing, in words.
+    """
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "step": step,
@@ -33,10 +43,10 @@ def start_entry(step: int, prepared: Prepared, devices: Sequence[Device], lost: 
         "code": code(),
         "versions": versions(),
         "flags": {name: os.environ[name] for name in sorted(os.environ) if _is_flag(name)},
-        "matmul_precision": prepared.config["matmul_precision"],
+        "matmul_precision": config.matmul_precision,
         "device": device(devices),
         "host": host(),
-        "data": prepared.dataset.provenance._asdict() | {"sha256": prepared.image_sums},
+        "data": data,
     } | ({"lost": lost} if lost else {})
 
 
@@ -132,19 +142,21 @@ def final_results(rows: Sequence[Mapping[str, Any]], step: int, config: Config) 
     return {"points": points}
 
 
-def write_summary(run_dir: RunDir, prepared: Prepared, devices: Sequence[Device]) -> dict[str, Any]:
+def write_summary(
+    run_dir: RunDir, config: Config, labels: Sequence[str], data: Mapping[str, Any], devices: Sequence[Device]
+) -> dict[str, Any]:
     """Writes and returns `summary.json` of a run that has reached its last step.
 
     `steps_per_second` is of the chunks that were timed without their compilation, which `train_seconds` counts apart.
     """
-    config, timings, machine = prepared.config, run_dir.read_timings(), host()
+    timings, machine = run_dir.read_timings(), host()
     seconds = lambda kind: sum(row["seconds"] for row in timings if row["what"].startswith(kind))
     timed = [row for row in timings if row["what"] == "train"]
     summary = {
         **final_results(run_dir.read_metrics(), config.steps, config),
         "seeds": list(config.seeds),
         "steps": config.steps,
-        "estimators": list(prepared.experiment.labels),
+        "estimators": list(labels),
         "times": {
             "train_seconds": round(seconds("train"), 2),
             "compile_seconds": round(seconds("compile"), 2),
@@ -153,7 +165,7 @@ def write_summary(run_dir: RunDir, prepared: Prepared, devices: Sequence[Device]
         },
         "device": device(devices) | {"processor": f"{machine['processor']}, {machine['usable_cores']} cores"},
         "versions": versions(),
-        "data": prepared.dataset.provenance._asdict() | {"sha256": prepared.image_sums},
+        "data": data,
         "command": sys.argv,
     }
     write_text(run_dir.summary_file, json.dumps(summary, indent=2) + "\n")

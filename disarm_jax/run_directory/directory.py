@@ -22,7 +22,7 @@ import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,17 @@ from disarm_jax.console import say
 from disarm_jax.experiment.config import Config, ConfigError, differences, digest, is_bound, migrated, versioned
 from disarm_jax.experiment.devices import default_platform
 from disarm_jax.experiment.fields import check_form, plain
-from disarm_jax.experiment.rows import (
+from disarm_jax.files import expand_user, lock_file, move_aside, whole_file, write_text
+from disarm_jax.run_directory.rows import (
     RowSums,
     is_metrics_row,
     is_timings_row,
     missing_rows,
     parse_rows,
+    read_rows,
     rows_text,
     whole_steps,
 )
-from disarm_jax.files import expand_user, lock_file, move_aside, whole_file
 from disarm_jax.untrusted import MAX_ROWS, read_array, read_bytes, read_json, read_picture
 
 RECORD_FORMAT = 1
@@ -138,15 +139,13 @@ class RunDir:
           RunDirError: if there is none, or it cannot be read, or it has not the fields of a config.
         """
         try:
-            config = migrated(read_json(self.config_file), self.platform)
-            check_form(plain(config))
+            return _read_config(self.config_file, self.platform)
         except FileNotFoundError:
             raise RunDirError(f"{self.path} is not a run directory: it has no config.json") from None
         except ConfigError as error:
             raise RunDirError(f"{self.config_file}: {error}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RunDirError(f"{self.config_file} is damaged: {error}") from error
-        return config
 
     def read_train_mean(self) -> np.ndarray:
         """The mean of the training images `[pixels]`, in [0, 1].
@@ -257,15 +256,8 @@ class RunDir:
 
     def remove_leftovers(self) -> None:
         """Removes the temporary files of a process that was killed while it wrote; for the one that holds the lock."""
-        text = (
-            self.config_file,
-            self.metrics_file,
-            self.sums_file,
-            self.timings_file,
-            self.summary_file,
-            self.done_file,
-        )
-        for file in (*text, self.record_file, self.train_mean_file, self.curves, self.samples):
+        files = (self.config_file, self.record_file, self.train_mean_file, self.metrics_file, self.sums_file)
+        for file in (*files, self.timings_file, self.curves, self.samples, self.summary_file, self.done_file):
             for leftover in self.path.glob(f".{file.name}.*.tmp"):  # as `whole_file` calls them
                 leftover.unlink(missing_ok=True)
 
@@ -371,6 +363,12 @@ class RunDir:
             return read_json(self.sums_file)
         return None
 
+    def _given_up(self) -> list[Any]:
+        """The checksums of rows that are lost, and of which that was said."""
+        found = self._read_sums()
+        known = found.get("given_up") if isinstance(found, dict) else None
+        return known if isinstance(known, list) else []
+
     def write_sums(self, sums: RowSums, given_up: RowSums | None = None) -> None:
         """Writes down what metrics.jsonl has after an evaluation, which no checkpoint may follow.
 
@@ -378,39 +376,15 @@ class RunDir:
           sums: of the file.
           given_up: what a checkpoint has recorded that is lost; to be said once.
         """
-        found = self._read_sums()
-        known = found.get("given_up") if isinstance(found, dict) else None
-        lost = [*(known if isinstance(known, list) else []), *([given_up.sha256] if given_up else [])]
+        lost = [*self._given_up(), *([given_up.sha256] if given_up else [])]
         write_text(self.sums_file, json.dumps(sums.as_json() | ({"given_up": lost} if lost else {})) + "\n")
 
     def has_rows(self, recorded: RowSums, content: bytes) -> bool:
         """Whether all rows are there that a checkpoint has recorded, or it was said already that they are not."""
-        found = self._read_sums()
-        sums, known = RowSums.from_json(found), found.get("given_up") if isinstance(found, dict) else None
-        told = isinstance(known, list) and recorded.sha256 in known and sums is not None and sums.fits(content)
-        return recorded.fits(content) or told
-
-
-def read_rows(file: pathlib.Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines; lines that are not whole are left out, a missing file has none."""
-    try:
-        return parse_rows(read_bytes(file, MAX_ROWS), lambda row: True)[0]
-    except FileNotFoundError:
-        return []
-
-
-def append_rows(file: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds lines to a file of JSON lines, all of them on disk on return."""
-    with open(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a") as stream:
-        stream.write(rows_text(rows))
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def write_text(file: pathlib.Path, text: str) -> None:
-    """Writes a whole file."""
-    with whole_file(file) as stream:
-        stream.write(text.encode())
+        if recorded.fits(content):
+            return True
+        sums = RowSums.from_json(self._read_sums())
+        return recorded.sha256 in self._given_up() and sums is not None and sums.fits(content)
 
 
 def read_stored_config(file: str | os.PathLike) -> Config:
@@ -420,11 +394,15 @@ def read_stored_config(file: str | os.PathLike) -> Config:
       ConfigError: if it cannot be read or has not the fields of a config.
     """
     try:
-        config = migrated(read_json(pathlib.Path(file)), default_platform)
-        check_form(plain(config))
+        return _read_config(pathlib.Path(file), default_platform)
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{os.fspath(file)}: {reason}") from error
+
+
+def _read_config(file: pathlib.Path, platform: Callable[[], str]) -> Config:
+    config = migrated(read_json(file), platform)
+    check_form(plain(config))
     return config
 
 

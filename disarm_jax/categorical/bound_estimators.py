@@ -11,7 +11,7 @@ from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, describe
 from disarm_jax.estimators.midpoint import pairing_of
 from disarm_jax.estimators.multisample import bound_of_pairs, bound_of_repeats
-from disarm_jax.estimators.pairs import Pairing, halves
+from disarm_jax.estimators.pairing import Pairing, halves
 from disarm_jax.formulas import bounds
 
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 
 from disarm_jax.experiment.fields import Config, ConfigError, flat, part, plain
 from disarm_jax.experiment.grid import Member, at_point, members_of, point_text, points_of
-from disarm_jax.experiment.rows import RowSums, RunningSums, rows_text
-from disarm_jax.experiment.rundir import POINTS, RunDir, append_rows
+from disarm_jax.run_directory.directory import POINTS, RunDir
+from disarm_jax.run_directory.rows import RowSums, RunningSums, append_rows, rows_text
 
 
 class Writer(Protocol):

@@ -2,11 +2,16 @@
 
 from typing import Any
 
-from disarm_jax.categorical import coupled, midpoints, multisample, straight_through
+from disarm_jax.categorical import biased_estimators, bound_estimators, coupled, midpoints
 from disarm_jax.estimators.estimator import Estimator, EstimatorInfo
 from disarm_jax.estimators.registry import Registry
 
 CLASSES = Registry(
+    biased_estimators.gumbel_softmax,
+    biased_estimators.reinmax,
+    biased_estimators.straight_through,
+    bound_estimators.multisample_disarm,
+    bound_estimators.vimco,
     coupled.disarm_iw,
     coupled.disarm_sb,
     coupled.disarm_tree,
@@ -16,11 +21,6 @@ CLASSES = Registry(
     midpoints.disarm_tree_midpoint,
     midpoints.multisample_disarm_midpoint,
     midpoints.reinforce_loo_midpoint,
-    multisample.multisample_disarm,
-    multisample.vimco,
-    straight_through.gumbel_softmax,
-    straight_through.reinmax,
-    straight_through.straight_through,
 )
 
 

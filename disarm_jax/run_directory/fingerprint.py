@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from disarm_jax.experiment.checkpoint import CheckpointError, OtherRunError
 from disarm_jax.experiment.config import ConfigError, differences, migrated, versioned
 from disarm_jax.experiment.devices import Device, usable_cores
 from disarm_jax.experiment.fields import Config
 from disarm_jax.experiment.grid import members_of
-from disarm_jax.experiment.rows import RowSums
+from disarm_jax.run_directory.checkpoint import CheckpointError, OtherRunError
+from disarm_jax.run_directory.rows import RowSums
 
 FORMAT = 1
 STREAM = ("threefry_partitionable", "random_seed_offset")  # settings that change every random number

@@ -12,8 +12,9 @@ import pytest
 from tiny import tiny_config
 
 import disarm_jax as dj
-from disarm_jax.experiment import loop, record, writers
-from disarm_jax.experiment.rundir import RunDir
+from disarm_jax.experiment import loop
+from disarm_jax.run_directory import record, writers
+from disarm_jax.run_directory.directory import RunDir
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from disarm_jax import bernoulli, formulas
 from disarm_jax.estimators import options
 from disarm_jax.estimators.estimator import SampleEstimator, Sampler, describe
-from disarm_jax.estimators.pairs import Pairing, each_with_each, weighted
+from disarm_jax.estimators.pairing import Pairing, each_with_each, weighted
 
 
 def reinforce(*, num_samples: int = 1) -> SampleEstimator:
