@@ -154,22 +154,32 @@ def step_times(setting: Setting, names: Iterable[str], file: pathlib.Path) -> di
     return {name: measured[label(name)] for name in names if label(name) in measured}
 
 
-def table(setting: Setting, by_name: dict[str, list[Trained]], times: dict[str, float]) -> str:
-    """One setting, the best estimator first."""
+def relative(times: dict[str, float]) -> dict[str, float]:
+    """The times of steps relative to the plain estimator's; empty if that was not measured."""
     plain = next((times[name] for name in PLAIN if name in times), None)
-    best = {name: max(runs, key=lambda run: run.validation) for name, runs in by_name.items()}
+    return {} if plain is None else {name: seconds / plain for name, seconds in times.items()}
+
+
+def best(by_name: dict[str, list[Trained]]) -> dict[str, Trained]:
+    """Each estimator at the rate that is best by the validation set, the best estimator first."""
+    chosen = {name: max(runs, key=lambda run: run.validation) for name, runs in by_name.items()}
+    return dict(sorted(chosen.items(), key=lambda item: -item[1].train[-1]))
+
+
+def table(setting: Setting, by_name: dict[str, list[Trained]], ratios: dict[str, float]) -> str:
+    """One setting, the best estimator first."""
     lines = [HEADER, "|---" * (HEADER.count("|") - 1) + "|"]
-    for name, run in sorted(best.items(), key=lambda item: -item[1].train[-1]):
+    for name, run in best(by_name).items():
         rates = [other.rate for other in by_name[name]]
         at_the_end = len(rates) > 1 and run.rate in (rates[0], rates[-1])
         shown = palette.label_name(name) + (", biased" if is_biased(name) else "")
         cells = [shown, f"{run.rate:g}" + (" (at the end of those tried)" if at_the_end else "")]
         cells += [f"{run.train[-1]:.2f}", f"{run.test:.2f}", f"{run.variance:.2g}"]
-        if plain is None or name not in times:
-            cells += ["–", "–"]
+        if name in ratios:
+            in_its_time = np.interp(setting.steps / ratios[name], run.steps, run.train)
+            cells += [f"{ratios[name]:.2f}", f"{in_its_time:.2f}"]
         else:
-            ratio = times[name] / plain
-            cells += [f"{ratio:.2f}", f"{np.interp(setting.steps / ratio, run.steps, run.train):.2f}"]
+            cells += ["–", "–"]
         lines.append(f"| {' | '.join(cells)} |".replace("| -", "| −"))
     return "\n".join(lines)
 
@@ -213,8 +223,8 @@ def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:
         raise app.UsageError(f"--runs={', '.join(values.runs)}: there is no finished run")
     parts = []
     for setting, by_name in found.items():
-        times = step_times(setting, by_name, pathlib.Path(values.benchmark))
-        parts += [f"## {setting.title}", table(setting, by_name, times), "All rates:", every_run(by_name)]
+        ratios = relative(step_times(setting, by_name, pathlib.Path(values.benchmark)))
+        parts += [f"## {setting.title}", table(setting, by_name, ratios), "All rates:", every_run(by_name)]
     text = "\n\n".join(parts) + "\n"
     if values.out:
         write_text(pathlib.Path(values.out), text)

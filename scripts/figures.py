@@ -3,13 +3,15 @@
     python -m scripts.figures                       # all of them; a few seconds
     python -m scripts.figures --out /tmp/figures    # elsewhere
 
-Two pictures, each for light and for dark backgrounds: `variance_against_time` has all estimators at a trained nonlinear
-model, `elbo_against_time` how models learn with them. The report of the paper's cells and the other figures of
-`results/` are made by the commands that `results/README.md` lists.
+Pictures for light and for dark backgrounds: `variance_against_time` has all estimators at a trained nonlinear model,
+`elbo_against_time` how models learn with them at the paper's learning rate, `rates_against_time` and
+`bounds_against_time` how they learn at the best of several rates. The report of the paper's cells and the other figures
+of `results/` are made by the commands that `results/README.md` lists.
 """
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -21,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from disarm_jax.command_line import flags_only, run_script
 from disarm_jax.report import palette
+from scripts import best_rates
 from scripts.compare_figure import write_labels
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -149,24 +152,62 @@ def elbo_against_time(ax: Axes, runs: list[Run], dark: bool) -> None:
     ax.set(xlim=(2, last / 1000), ylim=(-165, -131))
 
 
+class Panel(NamedTuple):
+    """Runs that differ in nothing but estimator and learning rate, each estimator at the best of its rates."""
+
+    title: str
+    runs: list[Run]
+
+
+def read_panels(folder: pathlib.Path) -> list[Panel]:
+    """One panel for each setting of the runs in a folder. Raises KeyError if the benchmark lacks an estimator."""
+    panels = []
+    for setting, by_name in best_rates.read([folder]).items():
+        ratios = best_rates.relative(best_rates.step_times(setting, by_name, ROOT / "results/benchmark/benchmark.json"))
+        runs = [
+            Run(name, np.array(run.steps), np.array(run.train), run.test, ratios[name])
+            for name, run in best_rates.best(by_name).items()
+        ]
+        bound = palette.count(setting.pairs, "pair") if setting.pairs else "ELBO"
+        panels.append(Panel(f"{'nonlinear' if setting.hidden else 'linear'}, {bound}", runs))
+    return panels
+
+
+def best_against_time(axes: Sequence[Axes], panels: list[Panel], dark: bool) -> None:
+    """The train bound of every estimator at the best of its rates, in the time of the plain estimator's steps."""
+    for ax, panel in zip(axes, panels, strict=True):
+        for run in panel.runs:
+            style, times = palette.style_of(palette.spec_of(run.label).name), run.ratio * run.steps / 1000
+            line = {"color": color_of(run.label, dark), "linestyle": style.line, "linewidth": 1.5}
+            ax.plot(times, run.bounds, **line, marker="o", markersize=3, label=palette.label_name(run.label))
+        (plain,) = [run for run in panel.runs if run.label in best_rates.PLAIN]
+        ax.set(xlabel=f"time, in units of 1,000 steps of {palette.label_name(plain.label)}", title=panel.title)
+        ax.legend(loc="lower right", fontsize=7)
+    axes[0].set_ylabel("train bound, nats")
+
+
 def draw(out: pathlib.Path) -> list[pathlib.Path]:
     """Writes all figures into a folder and returns their files."""
     points = json.loads((ROOT / "results/compare/compare.json").read_text())
     (point,) = [p for p in points if p["dataset"] == "mnist" and p["hidden"] and len(p["latents"]) == 1]
     runs = read_runs()
+    rates, bounds = read_panels(ROOT / "results/rates/cells"), read_panels(ROOT / "results/midpoint/cells")
     drawings = {
-        "variance_against_time": lambda ax, dark: variance_against_time(ax, point, dark),
-        "elbo_against_time": lambda ax, dark: elbo_against_time(ax, runs, dark),
+        "variance_against_time": (1, lambda axes, dark: variance_against_time(axes[0], point, dark)),
+        "elbo_against_time": (1, lambda axes, dark: elbo_against_time(axes[0], runs, dark)),
+        "rates_against_time": (len(rates), lambda axes, dark: best_against_time(axes, rates, dark)),
+        "bounds_against_time": (len(bounds), lambda axes, dark: best_against_time(axes, bounds, dark)),
     }
     out.mkdir(parents=True, exist_ok=True)
     files = []
-    for name, drawing in drawings.items():
+    for name, (num_panels, drawing) in drawings.items():
         for shade, settings in {"light": {}, "dark": DARK}.items():
             with mpl.rc_context(palette.FIGURE | settings):
-                figure = Figure(figsize=(5.4, 4), layout="constrained")
-                ax = figure.subplots()
-                ax.set_facecolor("none")
-                drawing(ax, shade == "dark")
+                figure = Figure(figsize=(5.4 if num_panels == 1 else 3.6 * num_panels, 4), layout="constrained")
+                axes = np.ravel(figure.subplots(1, num_panels))
+                for ax in axes:
+                    ax.set_facecolor("none")
+                drawing(axes, shade == "dark")
                 files.append(out / f"{name}_{shade}.png")
                 figure.savefig(files[-1], dpi=160, transparent=True)
     return files

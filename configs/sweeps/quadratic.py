@@ -1,7 +1,7 @@
-"""DisARM with our two control variates beside the others: where `docs/midpoint.md` has its numbers from.
+"""DisARM with our two control variates beside other estimators, at several learning rates and of several models.
 
     python -m scripts.sweep --config configs/sweeps/quadratic.py --out runs/quadratic
-    python -m scripts.sweep --config configs/sweeps/quadratic.py --out runs/models --only steps=30000   # a part of it
+    python -m scripts.sweep --config configs/sweeps/quadratic.py --out runs/rates --only steps=50000   # a part of it
 
 43 trials in three parts:
 
@@ -9,7 +9,8 @@ Decoder and prior learn from one fresh sample and at the same rates under every 
 the encoder's gradient alone.
 
 - `steps=200000`: linear MNIST with DisARM, without a control variate and with either, two seeds.
-- `steps=50000`: the same at the paper's learning rate and three, ten and thirty times it, one seed.
+- `steps=50000`: the same at the paper's learning rate and three, ten and thirty times it, one seed; these runs are in
+  `results/rates`.
 - `steps=30000`: five estimators on linear and nonlinear MNIST and FashionMNIST and on two linear layers, one seed.
 
 Time: about 130 minutes of one core in all.
