@@ -4,9 +4,9 @@
     python -m scripts.figures --out /tmp/figures    # elsewhere
 
 Pictures for light and for dark backgrounds: `variance_against_time` has all estimators at a trained nonlinear model,
-`elbo_against_time` how models learn with them at the paper's learning rate, `rates_against_time` and
-`bounds_against_time` how they learn at the best of several rates. The report of the paper's cells and the other figures
-of `results/` are made by the commands that `results/README.md` lists.
+`elbo_against_time` how models learn with them at the paper's learning rate, `rates_against_time` how they learn at the
+best of several rates. The report of the paper's cells and the other figures of `results/` are made by the commands that
+`results/README.md` lists.
 """
 
 import json
@@ -38,6 +38,7 @@ NAMED += (
     "disarm_midpoint(num_pairs=2)",
     "disarm_quadratic",
     "arms_quadratic",
+    "arms_midpoint",
     "reinmax",
     "ugc",
     "double_cv",
@@ -155,7 +156,8 @@ def elbo_against_time(ax: Axes, runs: list[Run], dark: bool) -> None:
 class Panel(NamedTuple):
     """Runs that differ in nothing but estimator and learning rate, each estimator at the best of its rates."""
 
-    title: str
+    model: str
+    bound: str
     runs: list[Run]
 
 
@@ -168,8 +170,8 @@ def read_panels(folder: pathlib.Path) -> list[Panel]:
             Run(name, np.array(run.steps), np.array(run.train), run.test, ratios[name])
             for name, run in best_rates.best(by_name).items()
         ]
-        bound = palette.count(setting.pairs, "pair") if setting.pairs else "ELBO"
-        panels.append(Panel(f"{'nonlinear' if setting.hidden else 'linear'}, {bound}", runs))
+        bound = f"bound of {palette.count(setting.pairs, 'pair')}" if setting.pairs else "ELBO"
+        panels.append(Panel("nonlinear" if setting.hidden else "linear", bound, runs))
     return panels
 
 
@@ -181,9 +183,9 @@ def best_against_time(axes: Sequence[Axes], panels: list[Panel], dark: bool) -> 
             line = {"color": color_of(run.label, dark), "linestyle": style.line, "linewidth": 1.5}
             ax.plot(times, run.bounds, **line, marker="o", markersize=3, label=palette.label_name(run.label))
         (plain,) = [run for run in panel.runs if run.label in best_rates.PLAIN]
-        ax.set(xlabel=f"time, in units of 1,000 steps of {palette.label_name(plain.label)}", title=panel.title)
-        ax.legend(loc="lower right", fontsize=7)
-    axes[0].set_ylabel("train bound, nats")
+        ax.set(xlabel=f"time, in units of 1,000 {palette.label_name(plain.label)} steps", title=f"{panel.model} model")
+        ax.set_ylabel(f"train {panel.bound}, nats")
+        ax.legend(loc="lower right", fontsize=8, frameon=False)
 
 
 def draw(out: pathlib.Path) -> list[pathlib.Path]:
@@ -191,12 +193,11 @@ def draw(out: pathlib.Path) -> list[pathlib.Path]:
     points = json.loads((ROOT / "results/compare/compare.json").read_text())
     (point,) = [p for p in points if p["dataset"] == "mnist" and p["hidden"] and len(p["latents"]) == 1]
     runs = read_runs()
-    rates, bounds = read_panels(ROOT / "results/rates/cells"), read_panels(ROOT / "results/midpoint/cells")
+    rates = read_panels(ROOT / "results/rates/cells")
     drawings = {
         "variance_against_time": (1, lambda axes, dark: variance_against_time(axes[0], point, dark)),
         "elbo_against_time": (1, lambda axes, dark: elbo_against_time(axes[0], runs, dark)),
         "rates_against_time": (len(rates), lambda axes, dark: best_against_time(axes, rates, dark)),
-        "bounds_against_time": (len(bounds), lambda axes, dark: best_against_time(axes, bounds, dark)),
     }
     out.mkdir(parents=True, exist_ok=True)
     files = []

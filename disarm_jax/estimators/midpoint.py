@@ -62,7 +62,7 @@ def midpoint(base: Estimator, *, init_scale: float | None = None) -> Controlled:
     `variance_loss`.
 
     Paper: disarm_jax; the linear control variate of Gu et al., MuProp, ICLR 2016, at the midpoint of a pair
-    Advice: When f is smooth between 0 and 1, of many bits: a quarter of the variance or less, 1.2 to 1.4 times the time.
+    Advice: When f is smooth between 0 and 1, of many bits: a quarter of the variance or less, 1.2–1.4 times the time.
 
     Args:
       base: an estimator made of exchangeable pairs: `disarm`, `reinforce_loo`, `interpolated`, `arms` or

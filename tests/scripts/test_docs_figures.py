@@ -20,7 +20,7 @@ def test_a_bound_between_two_measurements_is_on_their_line():
 
 def test_all_figures_are_drawn_and_committed(tmp_path):
     files = figures.draw(tmp_path)
-    assert len(files) == 8
+    assert len(files) == 6
     for file in files:
         committed = ROOT / "docs/figures" / file.name
         assert 10_000 < committed.stat().st_size < 200_000
