@@ -4,12 +4,12 @@
     python -m scripts.benchmark --quick                      # about two minutes, if nothing else runs
     python -m scripts.benchmark --rounds 8                   # less noise
 
-Needs a machine that does nothing else. Every case is compiled first; then all are run in turn, several rounds, with a
-product of large matrices (sgemm) measured in each round as the yardstick. The step is measured on one core, to which
-this process is pinned, as `scripts.sweep` and the seed axis use a machine: one run per core. Writes `benchmark.md`,
-`benchmark.json` and `benchmark.png`. Where PyTorch is installed, or with `--torch` naming a Python that has it, the
-fastest of several versions of DisARM's step in PyTorch is measured too. What has been tried, and what helped, is told
-in `docs/speed.md`.
+Needs a machine that does nothing else. Cases are compiled, whole groups of them at a time; then these are run in turn,
+several rounds, with a product of large matrices (sgemm) measured in each round as the yardstick. The step is measured
+on one core, to which this process is pinned, as `scripts.sweep` and the seed axis use a machine: one run per core.
+Writes `benchmark.md`, `benchmark.json` and `benchmark.png`. Where PyTorch is installed, or with `--torch` naming a
+Python that has it, the fastest of several versions of DisARM's step in PyTorch is measured too. What has been tried,
+and what helped, is told in `docs/speed.md`.
 """
 
 import importlib.util
@@ -42,6 +42,8 @@ from scripts.benchmark_figure import draw
 from scripts.benchmark_table import as_markdown
 
 SPLIT = 10_000  # images of the evaluation
+SGEMM_FLOPS = 2 * 1024**3
+PROGRAMS = 60  # at once
 
 
 class Timing(NamedTuple):
@@ -83,44 +85,79 @@ def paired_ratios(runs: dict[str, Callable[[], float]], of: str, rounds: int) ->
     }
 
 
+def in_parts(chosen: list[cases.Case]) -> list[list[cases.Case]]:
+    """Cases to hold in memory together: whole groups, whose rows are compared.
+
+    All at once are too many: Linux maps 65,530 pieces of memory for a process, and each program has hundreds.
+    """
+    parts = [[]]
+    for _, rows in itertools.groupby(chosen, key=lambda case: case.group):
+        group = list(rows)
+        if parts[-1] and len(parts[-1]) + len(group) > PROGRAMS:
+            parts.append([])
+        parts[-1] += group
+    return parts
+
+
+def title_of(case: cases.Case) -> str:
+    """The case in words."""
+    return f"{case.group}, {case.name}"
+
+
+def compiled(chosen: list[cases.Case], pixels: np.ndarray) -> list[cases.Training]:
+    """The programs of all these cases."""
+    trainings, progress = [], ProgressBar(len(chosen), "case")
+    for case in chosen:
+        progress.describe(f"compiling {title_of(case)}")
+        trainings.append(cases.Training(case.config, pixels))
+        progress.update(len(trainings))
+    progress.close()
+    return trainings
+
+
+def row_of(case: cases.Case, training: cases.Training, time: Timing, peak: float) -> dict[str, Any]:
+    """A row of the table; peak are the operations per second of sgemm, measured in the same rounds."""
+    by_hand = cases.flops_by_hand(case.config)
+    return (
+        {"group": case.group, "name": case.name, "axis": case.axis}
+        | {"seconds": time.median, "spread": time.spread}
+        | {"flops_by_hand": by_hand, "flops_by_xla": training.xla_flops}
+        | {"of_sgemm_time": time.median * peak / (by_hand or training.xla_flops)}
+        | {"temporary_bytes": training.temporary_bytes, "compile_seconds": training.compile_seconds}
+    )
+
+
 def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
     """The steps of all cases, the evaluation, and the yardsticks, on the one core of this process."""
-    pixels, chosen, trained = cases.images(), cases.all_cases(quick), {}
-    progress = ProgressBar(len(chosen), "case")
-    for case in chosen:
-        name = f"{case.group}, {case.name}"
-        progress.describe(f"compiling {name}")
-        trained[name] = cases.Training(case.config, pixels)
-        progress.update(len(trained))
-    progress.close()
-    evaluate, evaluation_flops = cases.evaluation(SPLIT // 10 if quick else SPLIT)
-    floats = 1 << 25
-    runs = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
-    times = in_turn(runs | {name: training.run for name, training in trained.items()}, rounds)
-    peak = 2 * 1024**3 / times["sgemm"].median
-    siblings = {name: trained[f"linear, {name}"].run for name in cases.SIBLINGS}
-    rows = []
-    for case, (name, training) in zip(chosen, trained.items(), strict=True):
-        by_hand = cases.flops_by_hand(case.config)
-        rows.append(
-            {"group": case.group, "name": case.name, "axis": case.axis}
-            | {"seconds": times[name].median, "spread": times[name].spread}
-            | {"flops_by_hand": by_hand, "flops_by_xla": training.xla_flops}
-            | {"of_sgemm_time": times[name].median * peak / (by_hand or training.xla_flops)}
-            | {"temporary_bytes": training.temporary_bytes, "compile_seconds": training.compile_seconds}
-        )
+    images, floats = SPLIT // 10 if quick else SPLIT, 1 << 25
+    evaluate, evaluation_flops = cases.evaluation(images)
+    yardsticks = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
+    seconds, rows, over_disarm = {name: [] for name in yardsticks}, [], {}
+    for part in in_parts(cases.all_cases(quick)):
+        trained = dict(zip(map(title_of, part), compiled(part, cases.images()), strict=True))
+        found = seconds_in_turn(yardsticks | {name: training.run for name, training in trained.items()}, rounds)
+        for name, times in seconds.items():
+            times += found[name]
+        peak = SGEMM_FLOPS / timing(found["sgemm"]).median
+        for case, (name, training) in zip(part, trained.items(), strict=True):
+            rows.append(row_of(case, training, timing(found[name]), peak))
+        siblings = {name: trained[f"linear, {name}"].run for name in cases.SIBLINGS if f"linear, {name}" in trained}
+        if siblings:
+            over_disarm = paired_ratios(siblings, "disarm", 6 * rounds)
+    times = {name: timing(values) for name, values in seconds.items()}
+    peak = SGEMM_FLOPS / times["sgemm"].median
     return {
         "sgemm_flops_per_second": peak,
         "sgemm_spread": times["sgemm"].spread / times["sgemm"].median,
         "copy_bytes_per_second": 8 * floats / times["copy"].median,
         "evaluation": {
-            "images": SPLIT // 10 if quick else SPLIT,
+            "images": images,
             "samples": 100,
             "seconds": times["evaluation"].median,
             "of_sgemm_peak": evaluation_flops / times["evaluation"].median / peak,
         },
         "steps": rows,
-        "over_linear_disarm": paired_ratios(siblings, "disarm", 6 * rounds),
+        "over_linear_disarm": over_disarm,
         "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
 

@@ -13,7 +13,7 @@ from disarm_jax.experiment.build import make_model
 from disarm_jax.experiment.load import make_experiment
 from scripts import benchmark_cases as cases
 from scripts import benchmark_torch
-from scripts.benchmark import Timing, in_turn, paired_ratios, timing
+from scripts.benchmark import PROGRAMS, Timing, in_parts, in_turn, paired_ratios, timing
 from scripts.benchmark_figure import draw
 from scripts.benchmark_table import as_markdown, targets
 
@@ -78,6 +78,16 @@ def test_every_estimator_is_measured():
     assert {("linear", "relax"), ("nonlinear", "disarm"), ("4 layers", "arm")} <= names
     assert ("multi-sample, nonlinear", "vimco, 20 samples") in names
     assert len(names) == len(cases.all_cases(quick=False))
+
+
+def test_groups_are_measured_together():
+    chosen = cases.all_cases(quick=False)
+    parts = in_parts(chosen)
+    assert [case for part in parts for case in part] == chosen
+    assert len(parts) > 1
+    assert all(0 < len(part) <= PROGRAMS for part in parts)
+    groups = [{case.group for case in part} for part in parts]
+    assert len(set.union(*groups)) == sum(map(len, groups))
 
 
 def test_a_case_trains():
