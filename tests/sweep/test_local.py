@@ -115,7 +115,7 @@ def wait_for(condition, seconds=120):
 
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path):
     """Two trials at once on one share each; the launching process gets the signal, as from Ctrl-C or `kill`."""
-    config = write_config(tmp_path, ESTIMATORS, **{"steps": 2000, "checkpoint.every": 1000})
+    config = write_config(tmp_path, ESTIMATORS, **{"steps": 4000, "checkpoint.every": 200})
     options = [f"--config={config}", "--max_parallel=2", "--only=estimator=arm", "--only=estimator=disarm"]
     out = tmp_path / "out"
     command = [sys.executable, "-m", "scripts.sweep", *options, f"--out={out}"]
