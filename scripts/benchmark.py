@@ -127,24 +127,44 @@ def row_of(case: cases.Case, training: cases.Training, time: Timing, peak: float
     )
 
 
+class Part(NamedTuple):
+    """What was measured with some of the cases in memory.
+
+    Attributes:
+      rows: of the table.
+      seconds: of the yardsticks in each round, by name.
+      over_disarm: the times of `cases.SIBLINGS` over that of DisARM, if they are among the cases.
+    """
+
+    rows: list[dict[str, Any]]
+    seconds: dict[str, list[float]]
+    over_disarm: dict[str, float]
+
+
+def measure_part(
+    part: list[cases.Case], pixels: np.ndarray, yardsticks: dict[str, Callable[[], float]], rounds: int
+) -> Part:
+    """Compiles some cases and runs them in turn with the yardsticks; on return the programs are gone."""
+    trained = dict(zip(map(title_of, part), compiled(part, pixels), strict=True))
+    seconds = seconds_in_turn(yardsticks | {name: training.run for name, training in trained.items()}, rounds)
+    peak = SGEMM_FLOPS / timing(seconds["sgemm"]).median
+    rows = [
+        row_of(case, training, timing(seconds[name]), peak)
+        for case, (name, training) in zip(part, trained.items(), strict=True)
+    ]
+    siblings = {name: trained[f"linear, {name}"].run for name in cases.SIBLINGS if f"linear, {name}" in trained}
+    over_disarm = paired_ratios(siblings, "disarm", 6 * rounds) if siblings else {}
+    return Part(rows, {name: seconds[name] for name in yardsticks}, over_disarm)
+
+
 def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
     """The steps of all cases, the evaluation, and the yardsticks, on the one core of this process."""
     images, floats = SPLIT // 10 if quick else SPLIT, 1 << 25
     evaluate, evaluation_flops = cases.evaluation(images)
     yardsticks = {"sgemm": cases.sgemm(), "copy": cases.copy(floats), "evaluation": evaluate}
-    seconds, rows, over_disarm = {name: [] for name in yardsticks}, [], {}
-    for part in in_parts(cases.all_cases(quick)):
-        trained = dict(zip(map(title_of, part), compiled(part, cases.images()), strict=True))
-        found = seconds_in_turn(yardsticks | {name: training.run for name, training in trained.items()}, rounds)
-        for name, times in seconds.items():
-            times += found[name]
-        peak = SGEMM_FLOPS / timing(found["sgemm"]).median
-        for case, (name, training) in zip(part, trained.items(), strict=True):
-            rows.append(row_of(case, training, timing(found[name]), peak))
-        siblings = {name: trained[f"linear, {name}"].run for name in cases.SIBLINGS if f"linear, {name}" in trained}
-        if siblings:
-            over_disarm = paired_ratios(siblings, "disarm", 6 * rounds)
-    times = {name: timing(values) for name, values in seconds.items()}
+    pixels = cases.images()
+    parts = [measure_part(part, pixels, yardsticks, rounds) for part in in_parts(cases.all_cases(quick))]
+    times = {name: timing([second for part in parts for second in part.seconds[name]]) for name in yardsticks}
     peak = SGEMM_FLOPS / times["sgemm"].median
     return {
         "sgemm_flops_per_second": peak,
@@ -156,8 +176,8 @@ def measure_steps(quick: bool, rounds: int) -> dict[str, Any]:
             "seconds": times["evaluation"].median,
             "of_sgemm_peak": evaluation_flops / times["evaluation"].median / peak,
         },
-        "steps": rows,
-        "over_linear_disarm": over_disarm,
+        "steps": [row for part in parts for row in part.rows],
+        "over_linear_disarm": {name: ratio for part in parts for name, ratio in part.over_disarm.items()},
         "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
 
