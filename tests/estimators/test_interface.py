@@ -44,32 +44,24 @@ def of_classes(z):
     return of_bits(z[..., 0]) + z[..., 0, 1]
 
 
-def key_of(module, name):
-    """In the table of cases."""
-    return name if module is dj else f"categorical.{name}"
-
-
-SHARDED = [(dj, name, of_bits) for name in NAMES]
-SHARDED += [(dj.categorical, name, of_classes) for name in dj.categorical.estimator_names()]
-
-
-@pytest.mark.parametrize(("module", "name", "f"), SHARDED)
-def test_sharded_batches(module, name, f):
+@pytest.mark.parametrize("key", CASES)
+def test_sharded_batches(key):
     """Four devices, the batch split over them: by shard_map, automatic and explicit; the numbers are those of one.
 
     That explicit shardings fit together, tracing tells; they are run for one estimator of each way of being built.
     """
     assert len(jax.devices()) == 4, "the suite makes four CPU devices"
     bits, classes = jnp.linspace(-2.0, 2.0, 24).reshape(8, 3), jnp.cos(jnp.arange(48.0)).reshape(8, 2, 3)
-    logits, est, key = bits if f is of_bits else classes, module.make_estimator(name), jax.random.key(1)
-    params = est.init(jax.random.key(0), logits)
-    apply = lambda logits: est.apply(params, key, logits, f)
+    case = CASES[key]
+    logits, f = (bits, of_bits) if case.module is dj else (classes, of_classes)
+    est, params = case.make(logits)
+    apply = lambda logits: est.apply(params, jax.random.key(1), logits, f)
     alone = jax.jit(apply)(logits)
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = jax.make_mesh((4,), ("batch",), axis_types=(kind,))
         with jax.set_mesh(mesh):
             split = jax.device_put(logits, NamedSharding(mesh, P("batch")))
-            if kind == AxisType.Explicit and key_of(module, name) not in REPRESENTATIVES:
+            if kind == AxisType.Explicit and key not in REPRESENTATIVES:
                 assert jax.eval_shape(jax.jit(apply), split).grad.sharding.spec[0] == "batch"
             else:
                 together = jax.jit(apply)(split)
